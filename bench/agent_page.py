@@ -17,14 +17,14 @@ from pathlib import Path
 from bench.cgroups import V2_FILES
 from bench.measure import judge_ratio, least_seconds
 from bench.processes import run_sleeping
-from slurmscope.cli.flags.options import load_config
-from slurmscope.metrics.collector import Role
+from slurmscope.cli.options import load_config
+from slurmscope.exporter.collector import Role
+from slurmscope.exporter.exporter import Exporter, RunningExporter
+from slurmscope.exporter.settings import MetricsProfile
+from slurmscope.http.server.app import ScrapeRequest
 from slurmscope.metrics.family import Family
-from slurmscope.outputs.http.app import ScrapeRequest
-from slurmscope.outputs.remote_write.encoding import RequestEncoder, WriteRequest
-from slurmscope.services.exporter.exporter import Exporter, RunningExporter
-from slurmscope.services.exporter.settings import MetricsProfile
-from slurmscope.services.node.readings import NodeReadings
+from slurmscope.node.exporter import NodeReadings
+from slurmscope.remote_write.encoding import RequestEncoder, WriteRequest
 
 JOBS = 64
 PROCESSES = 4 * JOBS

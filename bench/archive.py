@@ -22,18 +22,17 @@ from sqlalchemy import Select, text
 
 from bench.archive_rows import ACCOUNTS, END, PARTITIONS, RULES, STATES, USERS, YEAR_SECONDS, fill, insert_rows
 from bench.measure import judge, judge_seconds, reference_seconds
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.finding import Severity
-from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
-from slurmscope.services.runtime.threads import shorten_thread_turns
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.queries import pages
-from slurmscope.store.archive.report_coding import encode_report
-from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.archive.sums.totals import total_statements
-from slurmscope.store.archive.tables.schema import CURVES, REPORTS
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.queries import pages
+from slurmscope.archive.report_coding import encode_report
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.tables import CURVES, REPORTS
+from slurmscope.archive.totals import total_statements
+from slurmscope.core.process import PAGE_OBJECTS, settle_memory, shorten_thread_turns
+from slurmscope.jobs.rule import Severity
+from slurmscope.jobs.viewer import EVERYTHING, Viewer
+from slurmscope.reports.sources import open_archive
 
 JOBS_COUNT = 1_000_000
 DATABASES = ("sqlite", "postgresql", "mariadb")

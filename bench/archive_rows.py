@@ -33,13 +33,12 @@ from sqlalchemy import (
     text,
 )
 
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.sums.daily_sums import BLOCK, DAY, SUMS
-from slurmscope.store.archive.sums.dimension_sums import fill_totals
-from slurmscope.store.archive.sums.waiting_times import WaitChanges
-from slurmscope.store.archive.tables.schema import FINDINGS, JOB_NODES, JOBS
-from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS, DAILY, NO_RULE, TOTALS
+from slurmscope.archive.daily_sums import BLOCK, DAY, SUMS, fill_totals
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, NO_RULE, TOTALS
+from slurmscope.archive.tables import FINDINGS, JOB_NODES, JOBS
+from slurmscope.archive.wait_times import WaitChanges
+from slurmscope.reports.sources import open_archive
 
 YEAR_SECONDS = 365 * 86_400
 END = 1_790_000_000

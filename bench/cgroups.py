@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.measure import judge, judge_ratio
-from slurmscope.sources.cgroup import CgroupLayout, CgroupTree, LayoutKind, detect_layout
+from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, LayoutKind, detect_layout
 
 JOBS = 64
 ROUNDS = 120

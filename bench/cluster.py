@@ -21,14 +21,14 @@ from functools import partial
 from pathlib import Path
 
 from bench.measure import cpu_seconds_of, judge, judge_ratio, least_seconds, resident_bytes_of, running_exporter, scrape
-from slurmscope.collectors import jobs as jobs_collector
-from slurmscope.model.jobs import Jobs
-from slurmscope.services.cluster.readings import IntervalSettings
-from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
-from slurmscope.simulate.commands import squeue as simulated_squeue
-from slurmscope.simulate.commands.executables import COMMANDS, write_fake_commands
-from slurmscope.sources.slurm import squeue
+from slurmscope.cluster import jobs as jobs_collector
+from slurmscope.cluster import squeue
+from slurmscope.cluster.exporter import IntervalSettings
+from slurmscope.cluster.squeue import Jobs
+from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
+from slurmscope.simulator.commands import squeue as simulated_squeue
+from slurmscope.simulator.commands.executables import COMMANDS, write_fake_commands
 
 SHAPE = Shape(jobs=100_000, nodes=10_000, users=500, accounts=80, partitions=12, gpus=8_000)
 

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.measure import cpu_seconds_of, judge, judge_ratio, resident_bytes_of, running_exporter, scrape
-from slurmscope.metrics.collector import Collector, NoOptions, Role
+from slurmscope.exporter.collector import Collector, NoOptions, Role
+from slurmscope.exporter.page import EnabledCollector, PageService
+from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.http.server.app import ScrapeRequest
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.guard import Guard
-from slurmscope.outputs.http.app import ScrapeRequest
-from slurmscope.services.exporter.page import EnabledCollector, PageService
-from slurmscope.services.exporter.readings import ReadingSet, SharedReading
-from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_fake_commands
+from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.commands.executables import write_fake_commands
 
 IDLE_LIMIT_BYTES = 30_000_000
 START_LIMIT = 8.0  # times an interpreter that imports the same standard modules and click

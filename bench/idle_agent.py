@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.measure import judge_ratio, running_exporter
-from slurmscope.services.node.job_tracker import QUIET_POLL_SECONDS, QUIET_SCAN_SECONDS
+from slurmscope.node.tracker import QUIET_POLL_SECONDS, QUIET_SCAN_SECONDS
 
 SETTLE_SECONDS = 5.0
 # One scan of all processes is among it.

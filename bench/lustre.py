@@ -11,15 +11,13 @@ import sys
 import tracemalloc
 
 from bench.measure import judge, judge_seconds, least_seconds, reference_seconds
-from slurmscope.analysis.filesystem_use import Attribution, NameService
-from slurmscope.analysis.lustre_ids import JobIdPatterns
-from slurmscope.collectors.lustre import LustreOptions, collect
-from slurmscope.http_client.request import HttpAnswer
+from slurmscope.cluster.squeue import JobOwner
+from slurmscope.http.client.request import HttpAnswer
+from slurmscope.lustre.collector import LustreOptions, collect
+from slurmscope.lustre.reader import parse_rates
+from slurmscope.lustre.use import Attribution, FilesystemUse, JobIdPatterns, NameService, Quantity
 from slurmscope.metrics.write import Format, write
-from slurmscope.model.filesystem_use import FilesystemUse, Quantity
-from slurmscope.model.jobs import JobOwner
-from slurmscope.sources.prometheus.answers import parse_answer
-from slurmscope.sources.prometheus.lustre import parse_rates
+from slurmscope.prometheus.responses import parse_answer
 
 JOB_IDS = 50_000
 USERS = 500

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from bench.cgroups import V2_FILES
 from bench.measure import judge_ratio, least_seconds
-from slurmscope.services.node.job_tracker import JobTracker
-from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
-from slurmscope.sources.machine.changes import EVENTS_FILE
-from slurmscope.sources.machine.own_process import raise_open_files_limit
+from slurmscope.exporter.self_metrics import raise_open_files_limit
+from slurmscope.node.changes import EVENTS_FILE
+from slurmscope.node.exporter import TrackingOptions, open_job_tracker
+from slurmscope.node.tracker import JobTracker
 
 FEW, MANY = 500, 5000
 ROUNDS = 4

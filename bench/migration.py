@@ -18,10 +18,10 @@ from sqlalchemy import Connection, func, select, update
 
 from bench.archive import DATABASES, open_private_archive
 from bench.archive_rows import fill, insert_rows
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.tables.columns import METADATA
-from slurmscope.store.archive.tables.schema import CURVES, JOBS, REPORTS, SCHEMA
-from slurmscope.store.archive.tables.sum_tables import TOTALS
+from slurmscope.archive.columns import METADATA
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.sum_tables import TOTALS
+from slurmscope.archive.tables import CURVES, JOBS, REPORTS, SCHEMA
 from tests.fakes import archive_version_2
 
 JOBS_COUNT = 200_000

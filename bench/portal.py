@@ -28,18 +28,18 @@ from pathlib import Path
 from bench.archive import DATABASES, JOBS_COUNT, open_private_archive
 from bench.archive_rows import ACCOUNTS, END, PARTITIONS, RULES, STATES, USERS, YEAR_SECONDS, fill
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds, resident_bytes_of
-from slurmscope.analysis.queries import CURVES, TOTALS
-from slurmscope.model.job_record import JobAccounting, JobRecord
-from slurmscope.model.report import JobReport
-from slurmscope.model.series import JOB_LABEL, NODE_LABEL
-from slurmscope.model.staff import NotedKind, NotedThing
-from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.database.engine import Database
-from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
-from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.recorder.recorder import RecordedSample, Recorder
-from slurmscope.store.recorder.settings import RecorderSettings
+from slurmscope.archive.engine import Database
+from slurmscope.archive.interface import NotedKind, NotedThing
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.staff import SqlSavedViews, SqlStaffNotes
+from slurmscope.jobs.queries import CURVES, TOTALS
+from slurmscope.jobs.record import JobAccounting, JobRecord
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.series import JOB_LABEL, NODE_LABEL
+from slurmscope.jobs.viewer import Viewer, ViewerRole
+from slurmscope.recorder.recorder import RecordedSample, Recorder
+from slurmscope.recorder.settings import RecorderSettings
 
 JOB = 50_000_001
 ENDED_JOB = 50_000_002
@@ -302,8 +302,8 @@ _NOISE = [round(random.Random(number).random(), 3) for number in range(1009)]
 
 def serve(folder: Path, start: int, url: str, password_file: str) -> int:
     """Run the portal, and print its address to standard output."""
-    from slurmscope.cli.flags.options import load_config
-    from slurmscope.services.portal.run import run_portal
+    from slurmscope.cli.options import load_config
+    from slurmscope.portal.run import run_portal
 
     given: dict[str, object] = {
         "portal_listen_address": "127.0.0.1:0",

@@ -22,10 +22,9 @@ from pathlib import Path
 
 import psutil
 
-from slurmscope.collectors.process_groups import ProcessGroupOptions, collect
-from slurmscope.sources.procfs.job_processes import JobProcesses
-from slurmscope.sources.procfs.reader import ProcessReader
-from slurmscope.sources.procfs.table import ProcessTableReader
+from slurmscope.node.process_groups import ProcessGroupOptions, ProcessTableReader, collect
+from slurmscope.node.procfs.job_processes import JobProcesses
+from slurmscope.node.procfs.reader import ProcessReader
 
 PROCESSES = 2000
 GROUPS = 64

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.measure import judge_seconds, least_seconds, reference_seconds
-from slurmscope.model.series import NODE_LABEL, Aggregation, JobSpan, SeriesQuery
-from slurmscope.store.recorder.recorder import RecordedSample, Recorder
-from slurmscope.store.recorder.series import RecorderSeries
-from slurmscope.store.recorder.settings import JOB_METRICS, RecorderSettings
+from slurmscope.jobs.series import NODE_LABEL, Aggregation, JobSpan, SeriesQuery
+from slurmscope.recorder.recorder import RecordedSample, Recorder
+from slurmscope.recorder.series import RecorderSeries
+from slurmscope.recorder.settings import JOB_METRICS, RecorderSettings
 
 NODES = 64
 JOB = 4711

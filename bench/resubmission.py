@@ -13,18 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from slurmscope.model.report import JobReport
-from slurmscope.model.resubmission import RequestedSize, Resubmission
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.finding.resubmitting import add_resubmission
-from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.simulate.history.recurring import RecurringJob, RecurringRun
-from slurmscope.simulate.history.workload_kinds import WorkloadKind
-from slurmscope.simulate.history.workload_series import SimulatedSeries
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.jobs.report import JobReport, RequestedSize, Resubmission
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.reports.live_cache import WaitingTimesCache
+from slurmscope.reports.make import ReportMaker
+from slurmscope.reports.resubmission import add_resubmission
+from slurmscope.reports.sources import open_archive
+from slurmscope.simulator.history.recurring import RecurringJob, RecurringRun
+from slurmscope.simulator.history.workload_kinds import WorkloadKind
+from slurmscope.simulator.history.workload_series import SimulatedSeries
 
 JOBS = 4
 RUNS = 20

@@ -25,7 +25,7 @@ from bench.measure import cpu_seconds_of, judge_ratio, judge_seconds, reference_
 from bench.processes import run_sleeping
 from lab.prometheus import Server, run_prometheus, run_victoria_metrics
 from lab.waiting import wait_until
-from slurmscope.services.exporter.settings import MetricsProfile
+from slurmscope.exporter.settings import MetricsProfile
 
 SERIES = 46_000
 SCRAPES = 12

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds
 from lab.prometheus import create_blocks, run_prometheus
-from slurmscope.analysis.queries import CURVES, TOTALS
-from slurmscope.http_client.address import parse_address
-from slurmscope.model.job_record import JobRecord
-from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.http.client.address import parse_address
+from slurmscope.jobs.queries import CURVES, TOTALS
+from slurmscope.jobs.record import JobRecord
+from slurmscope.prometheus.client import Prometheus
+from slurmscope.prometheus.series import PrometheusSeries
+from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.reporter.ended_reports import BATCH_JOBS
+from slurmscope.reports.make import ReportMaker
 
 JOBS = 300
 CORES = 4

@@ -23,14 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.measure import cpu_seconds_of, judge, resident_bytes_of, running_exporter, scrape
-from slurmscope.hostlist import expand_hosts
-from slurmscope.model.trace import JobOwner
-from slurmscope.services.trace.key_file import KeyFile, rotate_keys
-from slurmscope.services.trace.tokens import JobToken
-from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_fake_commands
-from slurmscope.sources.slurm.squeue_owners import ARGUMENTS, parse_owners
+from slurmscope.core.hostlist import expand_hosts
+from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.commands.executables import write_fake_commands
+from slurmscope.trace.owners import OWNER_ARGUMENTS, parse_owners
+from slurmscope.trace.samples import JobOwner
+from slurmscope.trace.tokens import JobToken, KeyFile, rotate_keys
 
 JOBS = 100
 PROCESSES_PER_JOB = 8
@@ -206,7 +205,7 @@ class Load:
 
 def _requests(folder: Path, keys: KeyFile) -> list[list[bytes]]:
     """Return the posts of each job: one process each."""
-    answer = subprocess.run([str(folder / "squeue"), *ARGUMENTS], capture_output=True, check=True).stdout
+    answer = subprocess.run([str(folder / "squeue"), *OWNER_ARGUMENTS], capture_output=True, check=True).stdout
     owners = [owner for owner in parse_owners(answer).jobs.values() if owner.state == "RUNNING"][:JOBS]
     if len(owners) < JOBS:
         raise RuntimeError(f"the simulated cluster has only {len(owners)} running jobs")

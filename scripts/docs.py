@@ -18,28 +18,25 @@ from pathlib import Path
 
 import click
 
+from slurmscope.accounting.grant import database_sections
 from slurmscope.cli import slurmscope
-from slurmscope.cli.flags.options import format_default
-from slurmscope.cli.flags.seed_flags import explain_removed, translate
-from slurmscope.metrics.collector import Role
+from slurmscope.cli.options import explain_removed, format_default, translate
+from slurmscope.cluster.exporter import COMMAND_METRICS, cluster_sections
+from slurmscope.core.settings import Section, Setting
+from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.exporter.profiles import REPORTS_CONDITIONS, REPORTS_METRICS
+from slurmscope.exporter.self_metrics import SELF_METRICS
+from slurmscope.jobs.findings import RULES
 from slurmscope.metrics.family import Metric
-from slurmscope.rules import RULES
-from slurmscope.services.cluster.readings import COMMAND_METRICS, cluster_sections
-from slurmscope.services.database.grant import database_sections
-from slurmscope.services.exporter.profiles import REPORTS_CONDITIONS, REPORTS_METRICS
-from slurmscope.services.exporter.self_metrics import SELF_METRICS
-from slurmscope.services.exporter.settings import all_collectors
-from slurmscope.services.migrate.old_system import OldMetrics, OldSystem
-from slurmscope.services.migrate.slurm_exporter import FLAGS
-from slurmscope.services.migrate.systems import SYSTEMS
-from slurmscope.services.node.readings import node_sections
-from slurmscope.services.portal.metrics import PORTAL_METRICS
-from slurmscope.services.portal.settings import portal_sections
-from slurmscope.services.reporting.rule_settings import rule_section
-from slurmscope.services.reporting.settings import command_sections, report_sections
-from slurmscope.services.up.recording import RECORDING_METRICS
-from slurmscope.services.up.settings import up_sections
-from slurmscope.settings import Section, Setting
+from slurmscope.migrate.check import SYSTEMS
+from slurmscope.migrate.old_systems import OldMetrics, OldSystem
+from slurmscope.migrate.slurm_exporter import FLAGS
+from slurmscope.node.exporter import node_sections
+from slurmscope.portal.metrics import PORTAL_METRICS
+from slurmscope.portal.settings import portal_sections
+from slurmscope.reports.settings import command_sections, report_sections, rule_section
+from slurmscope.up.scrapes import RECORDING_METRICS
+from slurmscope.up.settings import up_sections
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

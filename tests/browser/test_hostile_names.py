@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser
 
-from slurmscope.model.report import JobReport
-from slurmscope.model.summary import ProcessSummary, TraceSummary
-from slurmscope.portal.views.cluster_now import NodeProblem
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.summary import ProcessSummary, TraceSummary
+from slurmscope.portal.cluster_now import NodeProblem
 from tests.browser.watching import watching
 from tests.fakes.archive_backend import open_archive_backend
 from tests.fakes.asgi import running

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab import SlurmLab
-from slurmscope.services.database.grant import GrantSettings
-from slurmscope.sources.accounting.server import ResultRow, open_session
-from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.accounting.grant import GrantSettings
+from slurmscope.accounting.server import ResultRow, open_session
+from slurmscope.accounting.settings import AccountingSettings
 
 ADMIN = GrantSettings()
 

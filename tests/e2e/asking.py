@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lab import SlurmLab
 from slurmscope.metrics.family import Family
-from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
 
 def ask(lab: SlurmLab, command: str, arguments: Sequence[str]) -> bytes:

@@ -17,8 +17,8 @@ from typing import Any
 from lab import ALICE, SlurmLab
 from lab.cgroups import CGROUP_ROOT
 from lab.guest_slurm import job_folder, start_lab, submit_and_wait
-from slurmscope.model.job_use import CgroupUse, GroupKey
-from slurmscope.sources.cgroup import CgroupTree, detect_layout
+from slurmscope.node.cgroup.tree import CgroupTree, detect_layout
+from slurmscope.node.job_use import CgroupUse, GroupKey
 from tests.e2e.guest_short_jobs import run_short_jobs
 
 MEBIBYTE = 1024 * 1024

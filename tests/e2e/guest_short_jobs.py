@@ -4,9 +4,9 @@
 from typing import Any
 
 from lab import ALICE, SlurmLab
-from slurmscope.model.job_totals import WHOLE_JOB
-from slurmscope.services.node.job_tracker import STORM_SHARE
-from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
+from slurmscope.node.exporter import TrackingOptions, open_job_tracker
+from slurmscope.node.job_use import WHOLE_JOB
+from slurmscope.node.tracker import STORM_SHARE
 from tests.e2e.busy_job import PROGRAM
 
 JOBS = 3

@@ -13,17 +13,16 @@ from datetime import UTC, datetime
 import pytest
 
 from lab import ALICE, BOB, CAROL, SlurmLab
-from slurmscope.errors import CommandRefused, ServerTimedOut, SourceError
-from slurmscope.model.job_record import JobRecord, StepRecord
-from slurmscope.services.database.grant import grant, revoke
-from slurmscope.services.reporting.making.node_sizes import NodeSizes
-from slurmscope.sources.accounting.database import DatabaseAccounting
-from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
-from slurmscope.sources.accounting.server import open_session
-from slurmscope.sources.accounting.settings import AccountingSettings
-from slurmscope.sources.accounting.views import job_view
-from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
-from slurmscope.sources.slurm.coordinators import read_coordinated
+from slurmscope.accounting.database import DatabaseAccounting
+from slurmscope.accounting.grant import grant, revoke
+from slurmscope.accounting.sacct import SacctAccounting
+from slurmscope.accounting.server import job_view, open_session
+from slurmscope.accounting.settings import AccountingSettings
+from slurmscope.core.errors import CommandRefused, ServerTimedOut, SourceError
+from slurmscope.jobs.record import JobRecord, StepRecord
+from slurmscope.reports.resubmission import NodeSizes
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
+from slurmscope.slurm.coordinators import read_coordinated
 from tests.e2e.accounting_access import ADMIN, administer, reader_settings
 
 MIB = 1 << 20

@@ -14,9 +14,9 @@ import pytest
 from lab.mariadb import install_database, tmpdir_of
 from lab.requirements import SEARCH_PATH, check_machine, find_program
 from lab.waiting import wait_until
-from slurmscope.errors import ServerRefused, SourceError
-from slurmscope.sources.accounting.server import Denied, open_session
-from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.accounting.server import Denied, open_session
+from slurmscope.accounting.settings import AccountingSettings
+from slurmscope.core.errors import ServerRefused, SourceError
 from tests.fakes.certificates import make_authority, make_identity
 
 PASSWORD = "correct horse 100 %"

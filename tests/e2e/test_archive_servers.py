@@ -16,19 +16,19 @@ import pytest
 from sqlalchemy import create_engine, delete, make_url, select, text
 
 from lab.databases import PASSWORD, DatabaseServer, run_mariadb, run_postgresql
-from slurmscope.errors import ArchiveError, ArchiveTooLarge
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.database import partitions
-from slurmscope.store.archive.database.partitions import WEEK_SECONDS, prepare_weeks, read_weeks
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.saving import prepare_reports, write_reports
-from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.archive.tables.columns import METADATA
-from slurmscope.store.archive.tables.schema import CURVES, REPORTS, SCHEMA
-from slurmscope.units import DAY_SECONDS
+from slurmscope.archive import partitions
+from slurmscope.archive.columns import METADATA
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.partitions import WEEK_SECONDS, prepare_weeks, read_weeks
+from slurmscope.archive.save import prepare_reports, write_reports
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.tables import CURVES, REPORTS, SCHEMA
+from slurmscope.core.errors import ArchiveError, ArchiveTooLarge
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.reports.sources import open_archive
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 from tests.processes import until
 from tests.promises.archive import ArchivePromises

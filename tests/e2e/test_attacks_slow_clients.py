@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from slurmscope.outputs.http.connection import ConnectionLimits
+from slurmscope.http.server.connection import ConnectionLimits
 from tests.processes import PATIENCE_SECONDS, run_slurmscope, serving, until
 
 CLIENTS = 45

@@ -27,16 +27,15 @@ import pytest
 from lab import ALICE, BOB, CAROL, SlurmLab
 from lab.config import LabSettings
 from lab.rest import make_token, run_slurmrestd, run_slurmrestd_with_tokens, token_lines
-from slurmscope.collectors.jobs import COLLECTOR as JOBS
-from slurmscope.collectors.jobs import JobsOptions
-from slurmscope.collectors.nodes import COLLECTOR as NODES
-from slurmscope.collectors.nodes import NodesOptions
-from slurmscope.errors import CommandRefused, ServerRefused, SlurmRefused, SourceError
-from slurmscope.http_client.address import parse_address
-from slurmscope.services.cluster.queue import add_starts
-from slurmscope.sources.slurm.backends import Backend, open_backend
-from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
-from slurmscope.sources.slurm.squeue import StartWindow
+from slurmscope.cluster.backends import Backend, open_backend
+from slurmscope.cluster.jobs import COLLECTOR as JOBS
+from slurmscope.cluster.jobs import JobsOptions
+from slurmscope.cluster.nodes import COLLECTOR as NODES
+from slurmscope.cluster.nodes import NodesOptions
+from slurmscope.cluster.squeue import StartWindow, add_starts
+from slurmscope.core.errors import CommandRefused, ServerRefused, SlurmRefused, SourceError
+from slurmscope.http.client.address import parse_address
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 from tests.e2e.asking import count_questions, samples_of
 
 NOW = 2_000_000_000.0

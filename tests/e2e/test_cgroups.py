@@ -22,8 +22,10 @@ from lab import ALICE, SlurmLab
 from lab.cgroups import has_cgroup_v1
 from lab.users import find_user
 from lab.waiting import wait_until
-from slurmscope.model.job_use import CgroupUse, GroupKey, JobKey
-from slurmscope.sources.cgroup import CgroupLayout, CgroupTree, JobCgroup, LayoutKind, Members, detect_layout
+from slurmscope.node.cgroup.folders import Members
+from slurmscope.node.cgroup.job import JobCgroup
+from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, LayoutKind, detect_layout
+from slurmscope.node.job_use import CgroupUse, GroupKey, JobKey
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("freezer", "cpuacct", "memory")

@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 
 from lab import ALICE, BOB, SlurmLab
-from slurmscope.collectors.completions import COLLECTOR
-from slurmscope.errors import CommandRefused, CommandTimedOut
-from slurmscope.metrics.collector import NoOptions
-from slurmscope.model.completions import Completions
-from slurmscope.services.cluster.completions import CompletionsTracker
-from slurmscope.sources.accounting import sacct_ended as sacct
-from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+from slurmscope.cluster import completions as sacct
+from slurmscope.cluster.completions import COLLECTOR, Completions
+from slurmscope.cluster.completions_tracker import CompletionsTracker
+from slurmscope.core.errors import CommandRefused, CommandTimedOut
+from slurmscope.exporter.collector import NoOptions
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
 ENDINGS = "CD,F,TO,CA,NF,OOM,RQ,PR,BF,DL"
 COLUMNS = "Partition%30,Account%30,State%30,Elapsed,AllocCPUS"

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lab import SlurmLab
-from slurmscope.collectors.controller import COLLECTOR
-from slurmscope.metrics.collector import NoOptions
-from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
-from slurmscope.sources.slurm.scontrol_ping import ControllerPing
+from slurmscope.cluster.controller import COLLECTOR, ControllerPing
+from slurmscope.exporter.collector import NoOptions
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 from tests.e2e.asking import samples_of
 
 

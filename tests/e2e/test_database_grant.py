@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 
 from lab import ALICE, SlurmLab
-from slurmscope.errors import ConfigError, ServerError
-from slurmscope.services.database.check import check
-from slurmscope.services.database.grant import GrantSettings, grant, revoke
-from slurmscope.sources.accounting.database import DatabaseAccounting
-from slurmscope.sources.accounting.server import Denied, open_session
-from slurmscope.sources.accounting.settings import AccountingSettings
-from slurmscope.sources.accounting.views import JOB_COLUMNS, job_view
+from slurmscope.accounting.database import DatabaseAccounting
+from slurmscope.accounting.grant import GrantSettings, check, grant, revoke
+from slurmscope.accounting.server import JOB_COLUMNS, Denied, job_view, open_session
+from slurmscope.accounting.settings import AccountingSettings
+from slurmscope.core.errors import ConfigError, ServerError
 from tests.e2e.accounting_access import ADMIN, administer, reader_settings
 
 OTHER = "slurmscope_test_db"

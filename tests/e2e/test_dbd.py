@@ -10,9 +10,9 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from lab.errors import CommandFailed
-from slurmscope.collectors.dbd import COLLECTOR, DbdOptions
-from slurmscope.errors import CommandRefused
-from slurmscope.sources.slurm import sacctmgr_stats
+from slurmscope.cluster import dbd as sacctmgr_stats
+from slurmscope.cluster.dbd import COLLECTOR, DbdOptions
+from slurmscope.core.errors import CommandRefused
 from tests.e2e.asking import ask, samples_of
 
 Served = Mapping[str, Mapping[tuple[str, ...], object]]

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.metrics.collector import Role
-from slurmscope.services.cluster.readings import COMMAND_METRICS
-from slurmscope.services.exporter.settings import all_collectors
-from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_fake_commands
+from slurmscope.cluster.exporter import COMMAND_METRICS
+from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.commands.executables import write_fake_commands
 from tests.processes import run_slurmscope, running, serving, until, values
 
 # Names kept for dashboards of older exporters may break the naming rules, nothing else may.

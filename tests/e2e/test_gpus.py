@@ -13,13 +13,12 @@ import pytest
 
 from lab import ALICE, BOB, SlurmLab
 from lab.cgroups import has_cgroup_v1
-from slurmscope.analysis.gpus.claims import ENVIRONMENT_NAMES
-from slurmscope.analysis.gpus.mapping import GpuMapping, Source, map_gpus
-from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
-from slurmscope.sources.gpu.gpus import GpuReader, GpuSettings
-from slurmscope.sources.gpu.nvml.process import CHILD
-from slurmscope.sources.procfs.process import Missing
-from slurmscope.sources.procfs.reader import ProcessReader
+from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES, GpuMapping, Source, map_gpus
+from slurmscope.node.gpu.nvml import CHILD
+from slurmscope.node.gpu.reader import GpuReader, GpuSettings
+from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
+from slurmscope.node.procfs.process import Missing
+from slurmscope.node.procfs.reader import ProcessReader
 from tests.fakes.nvml.library import FakeNvml, build_library
 
 needs_cgroups = pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has no cgroup v1 controllers")

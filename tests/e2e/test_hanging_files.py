@@ -10,8 +10,8 @@ from pathlib import Path
 
 READ = """
 from pathlib import Path
-from slurmscope.sources.procfs.job_processes import JobProcesses
-from slurmscope.sources.procfs.reader import ProcessReader
+from slurmscope.node.procfs.job_processes import JobProcesses
+from slurmscope.node.procfs.reader import ProcessReader
 use = JobProcesses(ProcessReader(Path("/proc"))).read([{pid}])
 print(use.distinct_files)
 """

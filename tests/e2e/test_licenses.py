@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from lab import ALICE, SlurmLab
-from slurmscope.collectors.licenses import COLLECTOR
-from slurmscope.metrics.collector import NoOptions
-from slurmscope.sources.slurm import scontrol_licenses
+from slurmscope.cluster import licenses as scontrol_licenses
+from slurmscope.cluster.licenses import COLLECTOR
+from slurmscope.exporter.collector import NoOptions
 from tests.e2e.asking import ask, samples_of
 
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from lab import ALICE, CAROL, SlurmLab
-from slurmscope.collectors.limits import COLLECTOR, LimitOptions
-from slurmscope.model.limits import Limits
-from slurmscope.sources.slurm import scontrol_limits
+from slurmscope.cluster import limits as scontrol_limits
+from slurmscope.cluster.limits import COLLECTOR, LimitOptions, Limits
 from tests.e2e.asking import ask, samples_of
 
 ACCOUNT = "bounded"

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from lab.prometheus import Server
-from slurmscope.http_client.address import parse_address
-from slurmscope.model.filesystem_use import ClientKind, Period, Quantity, TopClients
-from slurmscope.model.report import Chart, JobReport
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings
-from slurmscope.sources.prometheus.top_clients import read_top_clients
+from slurmscope.http.client.address import parse_address
+from slurmscope.jobs.report import Chart, JobReport
+from slurmscope.lustre.top_clients import read_top_clients
+from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClients
+from slurmscope.prometheus.client import Prometheus
+from slurmscope.prometheus.series import PrometheusSeries
+from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.reports.make import ReportMaker
 from tests.e2e.job_history import SCRAPE_SECONDS, History, prometheus_with, victoria_metrics_with
 from tests.fakes.reports import make_record
 

@@ -14,7 +14,7 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from lab.config import LabSettings
-from slurmscope.sources.slurm.account_coordinators import ARGUMENTS, COMMAND, parse_coordinators
+from slurmscope.slurm.coordinators import ARGUMENTS, COMMAND, parse_coordinators
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
 
 pytestmark = pytest.mark.lab

@@ -10,7 +10,7 @@ import pytest
 
 from lab import ALICE, BOB, CAROL, SlurmLab
 from lab.prometheus import run_prometheus
-from slurmscope.tres import parse_tres
+from slurmscope.core.tres import parse_tres
 from tests.processes import run_slurmscope, serving, until, values
 
 # What real users have called jobs, and worse.

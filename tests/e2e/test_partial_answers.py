@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from lab.prometheus import Server, create_blocks, run_prometheus
-from slurmscope.http_client.address import parse_address
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.archiving.reporter import Reporter
-from slurmscope.services.reporting.archiving.settings import ReporterSettings
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.services.runtime.clock import Clock
-from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings
-from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.archive.checkpoints import Checkpoints
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.core.clock import Clock
+from slurmscope.http.client.address import parse_address
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.prometheus.client import Prometheus
+from slurmscope.prometheus.series import PrometheusSeries
+from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.reporter.reporter import Reporter
+from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reports.make import ReportMaker
+from slurmscope.reports.sources import open_archive
 from tests.e2e.job_history import History
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record

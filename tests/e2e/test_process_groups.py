@@ -21,9 +21,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slurmscope.sources.procfs.job_processes import JobProcesses
-from slurmscope.sources.procfs.reader import ProcessReader
-from slurmscope.sources.procfs.table import ProcessTableReader
+from slurmscope.node.process_groups import ProcessTableReader
+from slurmscope.node.procfs.job_processes import JobProcesses
+from slurmscope.node.procfs.reader import ProcessReader
 from tests.processes import Exporter, serving, until, values
 
 PATIENCE_SECONDS = 60
@@ -264,9 +264,9 @@ def forks_of_machine() -> int:
 REUSE = """
     import json, os, sys, time
     from pathlib import Path
-    from slurmscope.sources.procfs.job_processes import JobProcesses
-    from slurmscope.sources.procfs.reader import ProcessReader
-    from slurmscope.sources.procfs.table import ProcessTableReader
+    from slurmscope.node.procfs.job_processes import JobProcesses
+    from slurmscope.node.procfs.reader import ProcessReader
+    from slurmscope.node.process_groups import ProcessTableReader
 
     def start(uid, megabytes):
         # The next process gets the number after this one: it works in a namespace of our own only.
@@ -337,9 +337,9 @@ def test_number_that_is_given_again_is_another_process() -> None:
 CLOSED = """
     import heapq, json, logging, os, subprocess, sys
     from pathlib import Path
-    from slurmscope.sources.procfs.job_processes import JobProcesses
-    from slurmscope.sources.procfs.reader import ProcessReader
-    from slurmscope.sources.procfs.table import ProcessTableReader
+    from slurmscope.node.procfs.job_processes import JobProcesses
+    from slurmscope.node.procfs.reader import ProcessReader
+    from slurmscope.node.process_groups import ProcessTableReader
 
     root, hidepid = sys.argv[1:]
     if hidepid:

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.prometheus import Sample, Server
-from slurmscope.http_client.address import parse_address
-from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
-from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.promql import curves_expression, quote, quote_regex
-from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
+from slurmscope.http.client.address import parse_address
+from slurmscope.jobs.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
+from slurmscope.prometheus.client import Prometheus
+from slurmscope.prometheus.promql import curves_expression, quote, quote_regex
+from slurmscope.prometheus.series import PrometheusSeries
+from slurmscope.prometheus.settings import Matcher, PrometheusSettings
 from tests.e2e.job_history import SCRAPE_SECONDS, History, prometheus_with, victoria_metrics_with
 
 GENEROUS_SECONDS = 60.0

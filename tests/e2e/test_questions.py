@@ -8,7 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from lab import SlurmLab
-from slurmscope.sources.slurm import scontrol_licenses, scontrol_limits, scontrol_reservations, sshare
+from slurmscope.cluster import licenses as scontrol_licenses
+from slurmscope.cluster import limits as scontrol_limits
+from slurmscope.cluster import reservations as scontrol_reservations
+from slurmscope.cluster import shares as sshare
 from tests.e2e.asking import ask, count_questions
 
 

@@ -20,21 +20,21 @@ from lab.network import ADDRESS, two_hosts
 from lab.ports import free_port
 from lab.prometheus import Server, run_prometheus, run_victoria_metrics
 from lab.waiting import wait_until
-from slurmscope.cli.flags.options import load_config
-from slurmscope.collectors.job_use import COLLECTOR, JobUseOptions
-from slurmscope.http_client.address import parse_address
-from slurmscope.metrics.collector import Role
+from slurmscope.cli.options import load_config
+from slurmscope.exporter.collector import Role
+from slurmscope.exporter.profiles import REPORTS_METRICS, wanted_metrics, wanted_samples
+from slurmscope.http.client.address import parse_address
 from slurmscope.metrics.family import Family
-from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, IoUse, JobKey, JobUse, MemoryUse, NodeJobs, ProcessUse
-from slurmscope.outputs.remote_write.client import RemoteWriteClient
-from slurmscope.outputs.remote_write.encoding import RequestEncoder
-from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, parse_write_url
-from slurmscope.services.exporter.profiles import REPORTS_METRICS, wanted_metrics, wanted_samples
-from slurmscope.services.exporter.remote_write import UP
-from slurmscope.services.reporting.making.measuring import measure
-from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
+from slurmscope.node.job_use import CgroupUse, CpuUse, GroupKey, IoUse, JobKey, JobUse, MemoryUse, NodeJobs, ProcessUse
+from slurmscope.node.jobs import COLLECTOR, JobUseOptions
+from slurmscope.prometheus.client import Prometheus
+from slurmscope.prometheus.series import PrometheusSeries
+from slurmscope.prometheus.settings import Matcher, PrometheusSettings
+from slurmscope.remote_write.client import RemoteWriteClient
+from slurmscope.remote_write.encoding import RequestEncoder
+from slurmscope.remote_write.service import UP
+from slurmscope.remote_write.settings import RemoteWriteSettings, parse_write_url
+from slurmscope.reports.make import measure
 from tests.fakes.certificates import make_authority
 from tests.fakes.reports import make_record
 from tests.fakes.secured_server import basic_auth, secure

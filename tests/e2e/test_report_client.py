@@ -17,8 +17,8 @@ import pytest
 
 from lab import ALICE, BOB, SlurmLab
 from lab.users import find_user
-from slurmscope.http_client.address import parse_address
-from slurmscope.portal.sign_in.munge_credential import make_payload
+from slurmscope.http.client.address import parse_address
+from slurmscope.slurm.munge import make_payload
 from tests.processes import PATIENCE_SECONDS, as_user, running, until
 
 SCRIPT = "#SBATCH --ntasks=2\nexport OMP_NUM_THREADS=4\nsleep 1\n#SBATCH --mem=1G\n"

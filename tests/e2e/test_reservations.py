@@ -9,9 +9,10 @@ from datetime import datetime
 import pytest
 
 from lab import SlurmLab
-from slurmscope.collectors.reservations import COLLECTOR
-from slurmscope.metrics.collector import NoOptions
-from slurmscope.sources.slurm import scontrol_reservations, sinfo
+from slurmscope.cluster import reservations as scontrol_reservations
+from slurmscope.cluster import sinfo
+from slurmscope.cluster.reservations import COLLECTOR
+from slurmscope.exporter.collector import NoOptions
 from tests.e2e.asking import ask, samples_of
 
 NOW, LATER = "now in use", "later"

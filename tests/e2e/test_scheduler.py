@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 
 from lab import ALICE, BOB, SlurmLab
-from slurmscope.collectors.scheduler import COLLECTOR, SchedulerOptions
-from slurmscope.sources.slurm import sdiag
+from slurmscope.cluster import sdiag
+from slurmscope.cluster.scheduler import COLLECTOR, SchedulerOptions
 from tests.e2e.asking import ask, samples_of
 
 Served = Mapping[str, Mapping[tuple[str, ...], object]]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lab.prometheus import run_prometheus
-from slurmscope.errors import ServerRefused
-from slurmscope.http_client.address import parse_address
-from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.core.errors import ServerRefused
+from slurmscope.http.client.address import parse_address
+from slurmscope.prometheus.client import Prometheus
+from slurmscope.prometheus.settings import PrometheusSettings
 from tests.fakes.certificates import make_authority
 from tests.fakes.secured_server import secure
 from tests.processes import run_slurmscope

@@ -14,12 +14,12 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import ProgrammingError
 
 from lab.databases import DatabaseServer, run_postgresql, run_standby
-from slurmscope.errors import ArchiveError
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.election import Election, find_elected
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
+from slurmscope.archive.election import Election, find_elected
+from slurmscope.archive.settings import ArchiveSettings, parse_archive_url
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.reports.sources import open_archive
 from tests.fakes.forms import find_form
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS, Exporter, run_slurmscope, running, until, values

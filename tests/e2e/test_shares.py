@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from lab import ALICE, SlurmLab
-from slurmscope.collectors.shares import COLLECTOR, ShareOptions
-from slurmscope.sources.slurm import sshare
+from slurmscope.cluster import shares as sshare
+from slurmscope.cluster.shares import COLLECTOR, ShareOptions
 from tests.e2e.asking import ask, samples_of
 
 OPTICS = "optics"

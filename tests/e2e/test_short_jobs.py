@@ -15,11 +15,10 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from lab.cgroups import has_cgroup_v1
-from slurmscope.model.job_totals import WHOLE_JOB
-from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
-from slurmscope.services.node.job_registry import YOUNG_SECONDS
-from slurmscope.services.node.job_tracker import JobTracker
-from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
+from slurmscope.node.exporter import TrackingOptions, open_job_tracker
+from slurmscope.node.job_registry import YOUNG_SECONDS
+from slurmscope.node.job_use import WHOLE_JOB, JobKey, JobUse, NodeJobs
+from slurmscope.node.tracker import JobTracker
 from tests.e2e.busy_job import PROGRAM
 
 needs_cgroups = pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has no cgroup v1 controllers")

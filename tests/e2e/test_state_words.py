@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab import LabUnavailable
-from slurmscope.sources.slurm.json.states import job_state, node_state_text
+from slurmscope.slurm.states import job_state, node_state_text
 
 # Numbers of bits and states as in slurm.h.
 NODE_BASES = ("unknown", "down", "idle", "allocated", "error", "mixed", "future")

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 
 from lab import ALICE, SlurmLab
-from slurmscope.model.job_use import JobUse
-from slurmscope.services.node.job_tracker import JobTracker
-from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
+from slurmscope.node.exporter import TrackingOptions, open_job_tracker
+from slurmscope.node.job_use import JobUse
+from slurmscope.node.tracker import JobTracker
 
 # A shell and a sleep read their libraries and little else.
 MOST_READS = 1000

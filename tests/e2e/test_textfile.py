@@ -14,18 +14,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lab.prometheus import run_node_exporter
-from slurmscope.outputs.textfile import remove_stale_parts, write_textfile
-from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_fake_commands
+from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
+from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.commands.executables import write_fake_commands
 from tests.processes import running, until, values
 from tests.requirements import require_program
 
 WRITER = """
 import sys
 from pathlib import Path
-from slurmscope.errors import OutputError
-from slurmscope.outputs.textfile import write_textfile
+from slurmscope.core.errors import OutputError
+from slurmscope.exporter.textfile import write_textfile
 try:
     write_textfile(Path(sys.argv[1]), [b"new 2\\n" * 1000] * 3)
 except OutputError as error:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from lab.prometheus import Server
-from slurmscope.analysis.charts import AGENTS, TRACED
-from slurmscope.analysis.traced_processes import MAX_PROCESSES
-from slurmscope.http_client.address import parse_address
-from slurmscope.model.report import Chart, JobReport
-from slurmscope.reports.tables.traces import trace_sentences
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.http.client.address import parse_address
+from slurmscope.jobs.charts import AGENTS, TRACED
+from slurmscope.jobs.render.tables import trace_sentences
+from slurmscope.jobs.report import Chart, JobReport
+from slurmscope.jobs.traced_processes import MAX_PROCESSES
+from slurmscope.prometheus.client import Prometheus
+from slurmscope.prometheus.series import PrometheusSeries
+from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.reports.make import ReportMaker
 from tests.e2e.job_history import SCRAPE_SECONDS, History, prometheus_with, victoria_metrics_with
 from tests.fakes.reports import make_record
 

@@ -17,7 +17,7 @@ import pytest
 import slurmscope
 from lab import ALICE, SlurmLab
 from lab.prometheus import run_prometheus
-from slurmscope.analysis.charts import AGENTS, TRACED
+from slurmscope.jobs.charts import AGENTS, TRACED
 from tests.e2e import traced_task
 from tests.processes import run_slurmscope, serving, until
 

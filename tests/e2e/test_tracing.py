@@ -20,8 +20,7 @@ from lab import ALICE, BOB, SlurmLab
 from lab.config import LabSettings
 from lab.errors import CommandFailed
 from lab.prometheus import Sample, run_prometheus
-from slurmscope.services.trace.key_file import KeyFile, rotate_keys
-from slurmscope.services.trace.tokens import check_token
+from slurmscope.trace.tokens import KeyFile, check_token, rotate_keys
 from tests.processes import Exporter, serving, until
 
 pytestmark = pytest.mark.lab

@@ -12,22 +12,22 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from lab.prometheus import create_blocks, run_prometheus
-from slurmscope.http_client.address import parse_address
-from slurmscope.model.job_record import JobRecord
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.archiving.reporters import Reporters, stand_alone
-from slurmscope.services.reporting.archiving.settings import ReporterSettings
-from slurmscope.services.reporting.making.node_sizes import NodeSizes
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.services.runtime.clock import Clock
-from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
-from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings
-from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
-from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.accounting.sacct import SacctAccounting
+from slurmscope.archive.checkpoints import Checkpoints
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.core.clock import Clock
+from slurmscope.http.client.address import parse_address
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.prometheus.client import Prometheus
+from slurmscope.prometheus.series import PrometheusSeries
+from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.reporter.reporters import Reporters, stand_alone
+from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reports.make import ReportMaker
+from slurmscope.reports.resubmission import NodeSizes
+from slurmscope.reports.sources import open_archive
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 from tests.e2e.accounting_access import administer
 from tests.e2e.job_history import History
 from tests.fakes.reporting import FakeAccounting

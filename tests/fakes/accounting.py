@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurmscope.errors import CommandError, CommandRefused
-from slurmscope.sources.accounting.sacct_ended import COLUMNS
+from slurmscope.cluster.completions import COLUMNS
+from slurmscope.core.errors import CommandError, CommandRefused
 
 START = 1_794_732_000
 

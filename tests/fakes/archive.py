@@ -8,19 +8,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from slurmscope.errors import ArchiveError
-from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, TotalOrder, UseTotal
-from slurmscope.model.metric_ranges import JobHistogram, JobMetric
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import Viewer
-from slurmscope.model.waiting_times import (
+from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, TotalOrder, UseTotal
+from slurmscope.archive.metric_ranges import JobHistogram, JobMetric
+from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.findings import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import Viewer
+from slurmscope.jobs.wait_times import (
     WaitingTime,
     find_cores_class,
     find_limit_class,
     find_wait_class,
     make_waiting_time,
 )
-from slurmscope.model.waste import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
 
 
 class FakeArchive:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import Viewer
+from slurmscope.archive.advice import SqlAdviceReader
+from slurmscope.archive.checkpoints import Checkpoints
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.staff import SqlSavedViews, SqlStaffNotes
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.app import make_app
 from slurmscope.portal.sign_in.csrf import Csrf
-from slurmscope.store.archive.advice_reader import SqlAdviceReader
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.reports.sources import open_archive
 from tests.fakes.portal_backend import SECRET, FakeBackend, find_archived, make_backend
 from tests.fakes.reports import START
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from slurmscope.errors import ArchiveError
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
+from slurmscope.archive.settings import ArchiveSettings, parse_archive_url
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.reports.sources import open_archive
 from tests.fakes.reports import HOSTILE_NAME, make_record, make_report
 
 DAY = 86400

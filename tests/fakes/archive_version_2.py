@@ -26,10 +26,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from slurmscope.model.report import JobReport
-from slurmscope.store.archive.job_rows import finding_values, job_values, node_values
-from slurmscope.store.archive.report_coding import encode_report
-from slurmscope.store.archive.sums.daily_sums import SumChanges
+from slurmscope.archive.daily_sums import SumChanges
+from slurmscope.archive.job_rows import finding_values, job_values, node_values
+from slurmscope.archive.report_coding import encode_report
+from slurmscope.jobs.report import JobReport
 
 # Names differ by upper and lower case and by blanks at their end, on every server.
 _OPTIONS: dict[str, Any] = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 
-from slurmscope.outputs.http.app import ScrapeRequest, UnknownCollector
+from slurmscope.http.server.app import ScrapeRequest, UnknownCollector
 
 PAGE = b"slurm_up 1\n"
 

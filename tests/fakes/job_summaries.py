@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from slurmscope.gres import Gres
-from slurmscope.model.finding import Finding
-from slurmscope.model.summary import (
+from slurmscope.core.tres import Gres
+from slurmscope.jobs.findings import judge
+from slurmscope.jobs.rule import Finding
+from slurmscope.jobs.summary import (
     Coverage,
     CpuSummary,
     GpuSummary,
@@ -19,7 +20,6 @@ from slurmscope.model.summary import (
     NodeSummary,
     UsedShare,
 )
-from slurmscope.rules import judge
 from tests.fakes.reports import make_record
 
 GIB = float(1 << 30)

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurmscope.errors import SourceError
-from slurmscope.model.job_totals import WHOLE_JOB
-from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, ProcessUse
-from slurmscope.services.node.job_finder import StepFolders
-from slurmscope.services.node.job_meter import LiveJob
-from slurmscope.sources.cgroup import Members
+from slurmscope.core.errors import SourceError
+from slurmscope.node.cgroup.folders import Members
+from slurmscope.node.job_finder import LiveJob, StepFolders
+from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, CpuUse, GroupKey, JobKey, JobUse, ProcessUse
 
 
 @dataclass(eq=False)

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from slurmscope.analysis.summary import summarise
-from slurmscope.model.job_record import JobRecord
-from slurmscope.model.series import Measured, Series
-from slurmscope.model.summary import JobSummary
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.series import Measured, Series
+from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summary import JobSummary
 from tests.fakes.reports import START
 
 STEP = 30.0

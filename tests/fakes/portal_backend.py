@@ -9,41 +9,33 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from slurmscope.analysis.zoom import RunPart, ZoomedReport
-from slurmscope.errors import ArchiveError, SourceError
-from slurmscope.gres import Gres
-from slurmscope.model.archive import Archive
-from slurmscope.model.filesystem_use import ClientKind, Period, Quantity, TopClient, TopClients
-from slurmscope.model.finding import Subject
-from slurmscope.model.job_record import JobRecord
-from slurmscope.model.job_script import JobScript
-from slurmscope.model.node_events import NodeEvent
-from slurmscope.model.nodes import Nodes
-from slurmscope.model.report import Chart, ChartLine, JobReport
-from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.model.waiting import WaitingQueue
-from slurmscope.model.waiting_times import WaitingTime
+from slurmscope.archive.interface import Archive
+from slurmscope.cluster.events import NodeEvent
+from slurmscope.cluster.sinfo import Nodes
+from slurmscope.core.clock import Clock
+from slurmscope.core.errors import ArchiveError, SourceError
+from slurmscope.core.tres import Gres
+from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.queue import WaitingQueue
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.report import Chart, ChartLine, JobReport
+from slurmscope.jobs.rule import Subject
+from slurmscope.jobs.script import JobScript
+from slurmscope.jobs.viewer import Viewer, ViewerRole
+from slurmscope.jobs.wait_times import WaitingTime
+from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient, TopClients
 from slurmscope.portal.app import make_app
-from slurmscope.portal.backend import (
-    ClusterServices,
-    JobServices,
-    PeopleServices,
-    PortalBackend,
-    QueueServices,
-    SignIn,
-)
+from slurmscope.portal.backend import ClusterServices, JobServices, PeopleServices, PortalBackend, QueueServices, SignIn
+from slurmscope.portal.cluster_now import ClusterNow, NodeProblem, PartitionNow
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
-from slurmscope.portal.views.cluster_now import ClusterNow, NodeProblem, PartitionNow
-from slurmscope.portal.views.queue_facts import QueueFacts
-from slurmscope.services.reporting.finding.report_finder import ReportFinder
-from slurmscope.services.reporting.finding.resubmitting import add_resubmission
-from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
-from slurmscope.services.reporting.finding.zooming import Zoomer
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.services.runtime.clock import Clock
+from slurmscope.reports.find import ReportFinder
+from slurmscope.reports.live_cache import WaitingTimesCache
+from slurmscope.reports.make import ReportMaker
+from slurmscope.reports.resubmission import add_resubmission
+from slurmscope.reports.zoom import RunPart, ZoomedReport, Zoomer
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 

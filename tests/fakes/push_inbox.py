@@ -10,21 +10,19 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from slurmscope.exporter.page import PageService
+from slurmscope.exporter.reading import PushedPage, ReadingSet
+from slurmscope.exporter.self_metrics import PROCESS_METRICS, SELF_METRICS, SelfMetrics
+from slurmscope.http.server.address import ListenHost
+from slurmscope.http.server.app import ExporterApp
+from slurmscope.http.server.server import Server
+from slurmscope.inbox.inbox import InboxPage, PushEndpoint
+from slurmscope.inbox.pushed import OwnMetrics
+from slurmscope.inbox.store import GroupStore, InboxSettings
 from slurmscope.metrics.family import gauge
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.parse import parse
-from slurmscope.metrics.pushed import OwnMetrics
 from slurmscope.metrics.write import Format
-from slurmscope.outputs.http.address import ListenHost
-from slurmscope.outputs.http.app import ExporterApp
-from slurmscope.outputs.http.server import Server
-from slurmscope.services.exporter.page import PageService
-from slurmscope.services.exporter.readings import PushedPage, ReadingSet
-from slurmscope.services.exporter.self_metrics import PROCESS_METRICS, SELF_METRICS, SelfMetrics
-from slurmscope.services.inbox.endpoint import PushEndpoint
-from slurmscope.services.inbox.page import InboxPage
-from slurmscope.services.inbox.settings import InboxSettings
-from slurmscope.services.inbox.store import GroupStore
 from tests.fakes.raw_http import Answer, connect, read_answer
 
 OWN = OwnMetrics((gauge("slurm_nodes", "Nodes."), *SELF_METRICS), shared=PROCESS_METRICS)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurmscope.outputs.http.address import ListenHost
+from slurmscope.http.server.address import ListenHost
 
 GENEROUS_SECONDS = 30.0
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import count, pairwise
 from pathlib import Path
 
-from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
-from slurmscope.store.recorder.recorder import RecordedSample, Recorder
-from slurmscope.store.recorder.settings import RecorderSettings
+from slurmscope.jobs.series import Aggregation, JobSpan, SeriesQuery
+from slurmscope.recorder.recorder import RecordedSample, Recorder
+from slurmscope.recorder.settings import RecorderSettings
 
 START = 1_790_000_000.0
 INTERVAL = 15.0

@@ -6,12 +6,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from slurmscope.errors import CommandTimedOut
-from slurmscope.model.job_record import JobRecord
-from slurmscope.model.viewer import Viewer
-from slurmscope.services.reporting.finding.report_finder import Outages, ReportFinder
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.services.runtime.clock import Clock
+from slurmscope.core.clock import Clock
+from slurmscope.core.errors import CommandTimedOut
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.viewer import Viewer
+from slurmscope.reports.find import Outages, ReportFinder
+from slurmscope.reports.make import ReportMaker
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
 from tests.fakes.reports import START
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, Reporter
-from slurmscope.services.reporting.archiving.reporters import make_retention
-from slurmscope.services.reporting.archiving.retention import Retention
-from slurmscope.services.reporting.archiving.settings import ReporterSettings
-from slurmscope.services.reporting.making.report_maker import ReportMaker
-from slurmscope.services.runtime.clock import Clock
+from slurmscope.core.clock import Clock
+from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, Reporter
+from slurmscope.reporter.reporters import make_retention
+from slurmscope.reporter.retention import Retention
+from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reports.make import ReportMaker
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
 from tests.fakes.reports import START
 

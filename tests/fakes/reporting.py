@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurmscope.errors import ArchiveError, ArchiveTooLarge, SourceError
-from slurmscope.model.archive import IncompleteRun, JobFilter, JobPage, JobRow, PagePosition, RunId
-from slurmscope.model.job_record import JobRecord
-from slurmscope.model.report import JobReport
-from slurmscope.model.series import Curves, JobSpan, Series, SeriesQuery, Totals
-from slurmscope.model.viewer import Viewer
+from slurmscope.archive.interface import IncompleteRun, JobFilter, JobPage, JobRow, PagePosition, RunId
+from slurmscope.core.errors import ArchiveError, ArchiveTooLarge, SourceError
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.series import Curves, JobSpan, Series, SeriesQuery, Totals
+from slurmscope.jobs.viewer import Viewer
 
 
 @dataclass

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from slurmscope.gres import Gres
-from slurmscope.model.finding import Finding, Severity, Subject
-from slurmscope.model.job_record import JobRecord, StepRecord
-from slurmscope.model.report import Chart, ChartLine, JobReport
-from slurmscope.model.summary import (
+from slurmscope.core.tres import Gres
+from slurmscope.jobs.record import JobRecord, StepRecord
+from slurmscope.jobs.report import Chart, ChartLine, JobReport
+from slurmscope.jobs.rule import Finding, Severity, Subject
+from slurmscope.jobs.summary import (
     Coverage,
     CpuSummary,
     GpuSummary,

@@ -6,12 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from slurmscope.model.finding import Finding
-from slurmscope.model.report import JobReport
-from slurmscope.model.resubmission import OtherRun, RequestedSize, Resubmission
-from slurmscope.model.summary import JobSummary
-from slurmscope.rules import judge
-from slurmscope.rules.resubmission import suggest_resubmission
+from slurmscope.jobs.findings import judge
+from slurmscope.jobs.report import JobReport, OtherRun, RequestedSize, Resubmission
+from slurmscope.jobs.resubmission import suggest_resubmission
+from slurmscope.jobs.rule import Finding
+from slurmscope.jobs.summary import JobSummary
 from tests.fakes.job_summaries import GIB, HOUR
 from tests.fakes.reports import make_finding
 

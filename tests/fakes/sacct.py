@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from slurmscope.sources.accounting.job_fields import COLUMNS, LAST_COLUMN
+from slurmscope.accounting.fields import COLUMNS, LAST_COLUMN
 
 MARK = "|c0ffee|"
 

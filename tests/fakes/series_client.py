@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slurmscope.model.series import Aggregation, SeriesQuery, SeriesSource
-from slurmscope.sources.prometheus.answers import FoundSeries, Reply
-from slurmscope.sources.prometheus.query_counters import QueryCounters
-from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
+from slurmscope.jobs.series import Aggregation, SeriesQuery, SeriesSource
+from slurmscope.prometheus.query_counters import QueryCounters
+from slurmscope.prometheus.responses import FoundSeries, Reply
+from slurmscope.prometheus.series import PrometheusSeries
+from slurmscope.prometheus.settings import Matcher, PrometheusSettings
 
 GAUGE = SeriesQuery(metric="jobs_memory_anon_bytes", how=Aggregation.MAX)
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmscope.model.viewer import Viewer
+from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
-from slurmscope.portal.sign_in.bearer_token import SignInLimits
-from slurmscope.portal.sign_in.identity import Identifier
-from slurmscope.portal.sign_in.local_mode import LocalUsers
-from slurmscope.portal.sign_in.munge_credential import MungeCredentials
+from slurmscope.portal.sign_in.identity import Identifier, LocalUsers
+from slurmscope.portal.sign_in.munge import MungeCredentials
+from slurmscope.portal.sign_in.tokens import SignInLimits
 
 PROXY_ADDRESS = "10.0.0.5"
 STRANGER = "203.0.113.9"

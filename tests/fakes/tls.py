@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from slurmscope.outputs.http.address import ListenHost
+from slurmscope.http.server.address import ListenHost
 from tests.fakes.certificates import Authority, Identity
 from tests.fakes.raw_http import Answer, ask, connect
 

@@ -11,23 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from slurmscope.errors import CommandRefused
-from slurmscope.model.trace import JobOwner, JobOwners, TracedProcess
-from slurmscope.outputs.http.address import ListenHost
-from slurmscope.outputs.http.app import ExporterApp
-from slurmscope.outputs.http.connection import ConnectionLimits
-from slurmscope.outputs.http.server import Server
-from slurmscope.outputs.networks import parse_networks
-from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.runtime.clock import Clock
-from slurmscope.services.trace.callers import CallerFinder
-from slurmscope.services.trace.checks import SlurmCheck, is_quick
-from slurmscope.services.trace.endpoint import TraceEndpoint, TraceReceiver
-from slurmscope.services.trace.owners import OwnerFinder
-from slurmscope.services.trace.settings import TraceLimits
-from slurmscope.services.trace.store import TraceStore
-from slurmscope.services.trace.tokens import JobToken, make_token
-from slurmscope.sources.slurm.unmunge import MungeCredential
+from slurmscope.core.clock import Clock
+from slurmscope.core.errors import CommandRefused
+from slurmscope.exporter.reading import SharedReading
+from slurmscope.http.server.address import ListenHost, parse_networks
+from slurmscope.http.server.app import ExporterApp
+from slurmscope.http.server.connection import ConnectionLimits
+from slurmscope.http.server.server import Server
+from slurmscope.slurm.munge import MungeCredential
+from slurmscope.trace.callers import CallerFinder
+from slurmscope.trace.endpoint import SlurmCheck, TraceEndpoint, TraceReceiver, is_quick
+from slurmscope.trace.owners import OwnerFinder
+from slurmscope.trace.samples import JobOwner, JobOwners, TracedProcess
+from slurmscope.trace.settings import TraceLimits
+from slurmscope.trace.store import TraceStore
+from slurmscope.trace.tokens import JobToken, make_token
 from tests.fakes.exposition import FakeExposition
 from tests.fakes.raw_http import Answer, connect, read_answer
 

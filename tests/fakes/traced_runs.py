@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slurmscope.model.traced_run import Allowance, SlurmContext, TracedRun, TreeSample
+from slurmscope.jobs.traced_run import Allowance, SlurmContext, TracedRun, TreeSample
 
 START = 1_790_000_000.5
 GIB = 1 << 30

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.model.report import JobReport
+from slurmscope.jobs.report import JobReport
 from tests.fakes.reports import make_record, make_report
 
 ALPHA, BETA = "alpha", "beta"

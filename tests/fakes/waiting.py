@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurmscope.model.waiting import WaitingJob, WaitingQueue
+from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
 from tests.fakes.reports import START
 
 NOW = START + 3 * 86400

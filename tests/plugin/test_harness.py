@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from slurmscope.sources.profile.events import parse_event
+from slurmscope.profile.events import parse_event
 from tests.plugin.conftest import BuiltPlugin
 
 SCENARIOS = ("step", "names", "choices", "hostile", "flood", "rounds", "overlap", "fork", "configuration")

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.model.advice import AdviceGroup, Savings
-from slurmscope.model.finding import Finding
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.store.archive.advice_reader import SqlAdviceReader
-from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.archive.advice import SqlAdviceReader
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.jobs.advice import AdviceGroup, Savings
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import Finding
+from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from tests.fakes.reports import (
     START,
     make_finding,

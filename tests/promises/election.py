@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.election import ElectedProcess, Election, NotElected, find_elected
+from slurmscope.archive.checkpoints import Checkpoints
+from slurmscope.archive.election import ElectedProcess, Election, NotElected, find_elected
+from slurmscope.archive.sql_archive import SqlArchive
 
 DUTY = "reporter of lab"
 PATIENCE_SECONDS = 60.0

@@ -7,11 +7,11 @@ from dataclasses import astuple
 
 import pytest
 
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.finding import Severity
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import Severity
+from slurmscope.jobs.viewer import Viewer
 from tests.fakes.reports import (
     START,
     make_record,

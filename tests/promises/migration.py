@@ -13,18 +13,18 @@ import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
-from slurmscope.errors import ArchiveError, ArchiveSchemaError
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.database import engine, migrations
-from slurmscope.store.archive.database.engine import Database
-from slurmscope.store.archive.database.migrations import OLDER_NAMES, Step
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.tables import schema
-from slurmscope.store.archive.tables.columns import METADATA
-from slurmscope.store.archive.tables.schema import JOBS, SCHEMA
+from slurmscope.archive import engine, migrations
+from slurmscope.archive import tables as schema
+from slurmscope.archive.columns import METADATA
+from slurmscope.archive.engine import Database
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.migrations import OLDER_NAMES, Step
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.tables import JOBS, SCHEMA
+from slurmscope.core.errors import ArchiveError, ArchiveSchemaError
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.reports.sources import open_archive
 from tests.fakes.archive_version_1 import write_version_1
 from tests.fakes.archive_version_2 import save_version_2, write_version_2
 from tests.fakes.reports import START, make_record, make_report

@@ -14,13 +14,13 @@ from typing import Any
 
 from hypothesis import strategies
 
-from slurmscope.gres import Gres
-from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
-from slurmscope.model.finding import Severity
-from slurmscope.model.metric_ranges import JobMetric, MetricRange
-from slurmscope.model.report import JobReport
-from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
-from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.archive.interface import GroupBy, JobFilter, PagePosition
+from slurmscope.archive.metric_ranges import JobMetric, MetricRange
+from slurmscope.core.tres import Gres
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import Severity
+from slurmscope.jobs.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
+from slurmscope.jobs.viewer import Viewer, ViewerRole
 from tests.fakes.reports import make_finding, make_record
 
 DAY = 86_400

@@ -15,18 +15,17 @@ import pytest
 from sqlalchemy import Connection, create_engine, inspect, make_url, select, text
 
 from lab.databases import DatabaseServer
-from slurmscope.errors import ArchiveError
-from slurmscope.model.archive import JobFilter
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive import archive as sql_archive
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.database import partitions
-from slurmscope.store.archive.database.partitions import RUNS_A_WEEK, WEEK_SECONDS, prepare_weeks, read_weeks, week_of
-from slurmscope.store.archive.retention import day_retention
-from slurmscope.store.archive.retention.row_retention import delete_runs
-from slurmscope.store.archive.tables.columns import METADATA
-from slurmscope.store.archive.tables.schema import CURVES, JOBS, REPORTS
+from slurmscope.archive import partitions, sql_archive
+from slurmscope.archive import retention as day_retention
+from slurmscope.archive.columns import METADATA
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.partitions import RUNS_A_WEEK, WEEK_SECONDS, prepare_weeks, read_weeks, week_of
+from slurmscope.archive.retention import delete_runs
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.tables import CURVES, JOBS, REPORTS
+from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import EVERYTHING
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS
 from tests.promises.migration import ignore_step, make_version_2, opened_again
@@ -42,7 +41,7 @@ KILLED_AFTER = {"postgresql": (2,), "mariadb": (5, 7)}
 """Numbers of statements; in MariaDB, the fifth gives the rows to the other table, and the seventh its name."""
 KILLED = """
 import os, signal, sys
-from slurmscope.store.archive.database import partitioning
+from slurmscope.archive import partitioning
 from slurmscope.cli import main
 left, run = [int(sys.argv.pop(1))], partitioning._run
 def run_or_die(connection, statement):

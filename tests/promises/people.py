@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.errors import ArchiveError
-from slurmscope.model.staff import NotedKind, NotedThing
-from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.people.audit import AuditLog
-from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
-from slurmscope.store.archive.people.tokens import TokenStore
+from slurmscope.archive.access import AuditLog, TokenStore
+from slurmscope.archive.checkpoints import Checkpoints
+from slurmscope.archive.interface import NotedKind, NotedThing
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.staff import SqlSavedViews, SqlStaffNotes
+from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.viewer import Viewer, ViewerRole
 from tests.fakes.reports import (
     HOSTILE_NAME,
     START,

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from slurmscope.errors import ArchiveError
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.finding import Severity, Subject
-from slurmscope.model.summary import Coverage
-from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.tables.schema import REPORTS
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.tables import REPORTS
+from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.rule import Severity, Subject
+from slurmscope.jobs.summary import Coverage
+from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from tests.fakes.reports import (
     GIB,
     START,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.report_coding import THINNED
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.report_coding import THINNED
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from tests.fakes.reports import (
     START,
     make_gpu_report,

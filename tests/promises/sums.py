@@ -11,15 +11,15 @@ from typing import Any
 
 from sqlalchemy import select
 
-from slurmscope.gres import Gres
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.finding import Severity
-from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.model.waiting_times import find_cores_class, find_limit_class, find_wait_class
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.tables.schema import ADVICE, FINDINGS, JOBS
-from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
+from slurmscope.archive.tables import ADVICE, FINDINGS, JOBS
+from slurmscope.core.tres import Gres
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import Severity
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.jobs.wait_times import find_cores_class, find_limit_class, find_wait_class
 from tests.fakes.reports import START, make_finding, make_record, make_report
 from tests.promises.model import ACCOUNTS, CLUSTERS, DAY, NEW_YEAR, PARTITIONS, RULES, USERS, Fact
 

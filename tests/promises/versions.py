@@ -7,12 +7,12 @@ from itertools import product
 
 from sqlalchemy import inspect, text, update
 
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.tables.columns import METADATA
-from slurmscope.store.archive.tables.schema import SCHEMA
+from slurmscope.archive.columns import METADATA
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.tables import SCHEMA
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.reports.sources import open_archive
 from tests.fakes.archive_version_1 import write_version_1
 from tests.fakes.archive_version_2 import write_version_2
 from tests.fakes.reports import (

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
-from slurmscope.model.metric_ranges import JobMetric
-from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.tables.columns import METADATA
-from slurmscope.store.archive.tables.schema import SCHEMA
+from slurmscope.archive.columns import METADATA
+from slurmscope.archive.interface import GroupBy, JobFilter, PagePosition
+from slurmscope.archive.metric_ranges import JobMetric
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.tables import SCHEMA
+from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from tests.fakes.reports import (
     HOSTILE_NAME,
     make_record,

@@ -13,16 +13,15 @@ from pathlib import Path
 import pytest
 
 import slurmscope
-from slurmscope.metrics.collector import Collector, Role
+from slurmscope.cluster.exporter import COMMAND_METRICS
+from slurmscope.exporter.collector import Collector, Role, all_collectors
+from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.metrics.family import Family, Histogram, Metric, MetricKind
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, write
-from slurmscope.services.cluster.readings import COMMAND_METRICS
-from slurmscope.services.exporter.self_metrics import SELF_METRICS
-from slurmscope.services.exporter.settings import all_collectors
-from slurmscope.services.portal.metrics import PORTAL_METRICS
-from slurmscope.services.up.recording import RECORDING_METRICS
-from slurmscope.store.recorder.settings import RECORDED_METRICS
+from slurmscope.portal.metrics import PORTAL_METRICS
+from slurmscope.recorder.settings import RECORDED_METRICS
+from slurmscope.up.scrapes import RECORDING_METRICS
 from tests.requirements import require_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +33,7 @@ METRICS = list(dict.fromkeys([
 ]))  # fmt: skip
 
 NEW_COLLECTOR = """
-from slurmscope.metrics.collector import Collector, Role
+from slurmscope.exporter.collector import Collector, Role
 from slurmscope.metrics.family import Family, gauge
 
 ANSWER = gauge("slurm_answer", "The answer to everything.")
@@ -97,7 +96,7 @@ def test_every_collector_is_documented() -> None:
 def test_new_collector_is_one_file(tmp_path: Path) -> None:
     package = tmp_path / "slurmscope"
     shutil.copytree(Path(slurmscope.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "collectors" / "answer.py").write_text(NEW_COLLECTOR, encoding="utf-8")
+    (package / "cluster" / "answer.py").write_text(NEW_COLLECTOR, encoding="utf-8")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\n", encoding="utf-8")
     (tmp_path / "bin" / "squeue").chmod(0o755)

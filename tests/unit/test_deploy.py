@@ -20,13 +20,12 @@ from click.testing import CliRunner
 
 from deploy.grafana.generate import OUTPUT, dashboard
 from slurmscope.cli import slurmscope
-from slurmscope.metrics.collector import Role
+from slurmscope.cluster.exporter import COMMAND_METRICS
+from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.exporter.profiles import REPORTS_CONDITIONS, REPORTS_METRICS
+from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.metrics.family import MetricKind
-from slurmscope.services.cluster.readings import COMMAND_METRICS
-from slurmscope.services.exporter.profiles import REPORTS_CONDITIONS, REPORTS_METRICS
-from slurmscope.services.exporter.self_metrics import SELF_METRICS
-from slurmscope.services.exporter.settings import all_collectors
-from slurmscope.services.trace.key_file import rotate_keys
+from slurmscope.trace.tokens import rotate_keys
 from tests.fakes.certificates import make_authority
 from tests.requirements import require_program
 

@@ -16,9 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from slurmscope.cli import slurmscope
-from slurmscope.outputs.http.server import Server
-from slurmscope.services.node import profile_inbox, tracing
-from slurmscope.services.trace.key_file import rotate_keys
+from slurmscope.http.server.server import Server
+from slurmscope.profile import influxdb as profile_inbox
+from slurmscope.trace import node_endpoint as tracing
+from slurmscope.trace.tokens import rotate_keys
 from tests.requirements import require_program
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

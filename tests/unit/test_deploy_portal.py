@@ -14,9 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from slurmscope.cli import slurmscope
-from slurmscope.config import load
-from slurmscope.portal.settings import PROXY, PortalSettings, check_settings
-from slurmscope.services.portal.settings import portal_sections
+from slurmscope.core.config import load
+from slurmscope.portal.settings import PROXY, PortalSettings, check_settings, portal_sections
 from tests.requirements import require_program
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.services.trace.key_file import KeyFile, rotate_keys
-from slurmscope.services.trace.tokens import check_token
+from slurmscope.trace.tokens import KeyFile, check_token, rotate_keys
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROLOG, TASK_PROLOG, EPILOG = (DEPLOY / f"{name}-slurmscope" for name in ("prolog", "taskprolog", "epilog"))

@@ -11,9 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
 TEST = re.compile(r"`((?:unit|e2e|browser|bench)/[\w/]+\.py)(?:::(\w+))?`")
-MODULE = re.compile(
-    r"`((?:analysis|cli|collectors|http_client|metrics|model|outputs|portal|reports|rules|services|sources|store)/[\w/]+)`"
-)
+PACKAGES = sorted(path.parent.name for path in (ROOT / "src" / "slurmscope").glob("*/__init__.py"))
+MODULE = re.compile(rf"`((?:{'|'.join(PACKAGES)})/[\w/]+)`")
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)(?:#[^)]*)?\)")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_fake_commands
+from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.commands.executables import write_fake_commands
 from tests.fixtures.cgroup.make import unpack
 from tests.processes import run_slurmscope
 

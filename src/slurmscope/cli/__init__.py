@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import click
 
 from slurmscope import __version__
-from slurmscope.cli.examples import format_examples
-from slurmscope.config import own_environment
-from slurmscope.errors import SlurmscopeError
-from slurmscope.log import escape
+from slurmscope.cli.output import format_examples
+from slurmscope.core.config import own_environment
+from slurmscope.core.errors import SlurmscopeError
+from slurmscope.core.log import escape
 
 _LINE_LIMIT = 10_000
 

@@ -3,22 +3,121 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output.step_progress import StepProgress
-from slurmscope.cli.output.terminal import write_text
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import format_examples, write_text
 from slurmscope.cli.roles import find_sections
-from slurmscope.figures import format_bytes, format_ratio, format_seconds
-from slurmscope.log import escape
-from slurmscope.services.reporting.backup import BackupRequest, write_backups
-from slurmscope.services.reporting.migration import migrate_archive
+from slurmscope.core.config import Config
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.log import escape
+from slurmscope.core.sqlite_backup import ShowPages, back_up
+from slurmscope.core.units import format_bytes, format_ratio, format_seconds
+from slurmscope.recorder.settings import RecorderSettings
+from slurmscope.reports.migration import migrate_archive
+from slurmscope.reports.sources import is_readable_file, no_archive, sqlite_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupRequest:
+    """Name the files to write; ``recorder_file`` is None without recorded samples."""
+
+    archive_file: Path
+    recorder_file: Path | None = None
+    may_replace: bool = False
+
+
+def write_backups(config: Config, request: BackupRequest, show_pages: ShowPages) -> Iterator[tuple[Path, int]]:
+    """Yield each written file and its size in bytes; nothing is written if one of the databases is not there."""
+    sources = [(_find_archive(config.of(ArchiveSettings)), request.archive_file)]
+    if request.recorder_file is not None:
+        sources.append((_find_recorder(config.of(RecorderSettings)), request.recorder_file))
+    for source, target in sources:
+        yield target, back_up(source, target, may_replace=request.may_replace, show_pages=show_pages)
+
+
+def _find_archive(settings: ArchiveSettings) -> Path:
+    path = sqlite_path(settings.url)
+    if path is None:
+        raise ConfigError(_server_advice(settings.url))
+    if not is_readable_file(path):
+        raise no_archive(settings)
+    return path
+
+
+def _find_recorder(settings: RecorderSettings) -> Path:
+    if not is_readable_file(settings.file):
+        raise ConfigError(
+            f"there are no readable samples at {escape(str(settings.file))}: run this as the user of slurmscope up, "
+            "or choose another file with --recorder.file"
+        )
+    return settings.file
+
+
+def _server_advice(url: str) -> str:
+    """Name the program of the database server that does it."""
+    parts = urlsplit(url)
+    name = escape(parts.path.lstrip("/"))
+    if parts.scheme == "postgresql":
+        return f"the archive is in PostgreSQL: back it up there with pg_dump --format=custom --file=FILE {name}"
+    return (
+        f"the archive is in MariaDB: back it up there with mariadb-dump --single-transaction --result-file=FILE {name}"
+    )
+
+
+INTERVAL_SECONDS = 10.0
+
+
+class StepProgress:
+    """Print a line when a step begins, and every ten seconds how long it has run."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self._began = self._step_began = time.monotonic()
+        self._step = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the task has taken so far."""
+        return time.monotonic() - self._began
+
+    def show(self, number: int, count: int, title: str) -> None:
+        """Print a step that begins."""
+        self._step, self._step_began = f"{number}/{count}", time.monotonic()
+        write_text(f"{self._step} {escape(title)}")
+
+    def _repeat(self) -> None:
+        # The task itself notices that the output was closed.
+        with contextlib.suppress(OSError, ValueError):
+            while not self._ended.wait(INTERVAL_SECONDS):
+                if self._step:
+                    write_text(f"{self._step} has run for {format_seconds(time.monotonic() - self._step_began)}")
+
 
 _EXAMPLES = (
     "slurmscope archive backup /backup/archive.db",

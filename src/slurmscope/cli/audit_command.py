@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output.terminal import write_text
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import write_text
 from slurmscope.cli.roles import find_sections
-from slurmscope.errors import ConfigError
-from slurmscope.log import escape
-from slurmscope.reports.formatting import format_time
-from slurmscope.services.portal.access_records import open_audit_log
-from slurmscope.units import parse_seconds
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.log import escape
+from slurmscope.core.units import parse_seconds
+from slurmscope.jobs.render.formatting import format_time
+from slurmscope.reports.sources import open_audit_log
 
 if TYPE_CHECKING:
-    from slurmscope.store.archive.people.audit import AuditRow
+    from slurmscope.archive.access import AuditRow
 
 
 def make_command() -> click.Command:

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import click
 
-from slurmscope.analysis.comparison import compare, is_report
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.output.terminal import page_width, write_bytes, write_text
-from slurmscope.errors import ConfigError
-from slurmscope.log import escape
-from slurmscope.reports.comparison import render_comparison_json, render_comparison_text
+from slurmscope.cli.output import format_examples, page_width, write_bytes, write_text
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.log import escape
+from slurmscope.run.comparison import compare, is_report, render_comparison_json, render_comparison_text
 
 FILE_LIMIT_BYTES = 64 << 20
 HINT = "make one with slurmscope run --format json --output FILE"

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.accounting.settings import AccountingSettings
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import format_examples
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
-from slurmscope.config import Config
-from slurmscope.errors import MissingExtraError
-from slurmscope.outputs.http.gate import open_gate
-from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, check_certificates
-from slurmscope.outputs.settings import WebSettings
+from slurmscope.core.config import Config
+from slurmscope.core.errors import MissingExtraError
+from slurmscope.core.settings import Setting
+from slurmscope.exporter.output_settings import WebSettings
+from slurmscope.http.server.gate import open_gate
 from slurmscope.portal.settings import PortalSettings, check_settings
-from slurmscope.services.reporting.archiving.settings import ReporterSettings, check_retention
-from slurmscope.services.reporting.cluster_checks import require_cluster_label, require_one_cluster
-from slurmscope.services.trace.key_file import read_keys
-from slurmscope.services.trace.settings import NodeTraceSettings, TraceSettings, check_forwarding
-from slurmscope.services.up.settings import UpSettings
-from slurmscope.settings import Setting
-from slurmscope.sources.accounting.settings import AccountingSettings
-from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.remote_write.settings import RemoteWriteSettings, check_certificates
+from slurmscope.reporter.settings import ReporterSettings, check_retention
+from slurmscope.reports.sources import require_cluster_label, require_one_cluster
+from slurmscope.trace.settings import NodeTraceSettings, TraceSettings, check_forwarding
+from slurmscope.trace.tokens import read_keys
+from slurmscope.up.settings import UpSettings
 
 
 def make_command() -> click.Command:
@@ -88,7 +88,7 @@ def _check(config: Config) -> None:
 def _check_prometheus(settings: PrometheusSettings) -> None:
     """Check these settings where they can be used: the client needs a package that not every host has."""
     with suppress(MissingExtraError):
-        from slurmscope.sources.prometheus.client import Prometheus
+        from slurmscope.prometheus.client import Prometheus
 
         Prometheus(settings)
 

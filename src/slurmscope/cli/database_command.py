@@ -8,13 +8,11 @@ from collections.abc import Callable
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output.check_lines import show_checks
-from slurmscope.config import Config
-from slurmscope.services.database.check import check
-from slurmscope.services.database.grant import GrantSettings, database_sections, grant, revoke
-from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.accounting.grant import GrantSettings, check, database_sections, grant, revoke
+from slurmscope.accounting.settings import AccountingSettings
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import format_examples, show_checks
+from slurmscope.core.config import Config
 
 
 def make_command() -> click.Command:

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.options import load_config
+from slurmscope.cli.options import load_config
+from slurmscope.cli.output import format_examples
 from slurmscope.cli.up_command import make_exporters
-from slurmscope.config import own_environment
-from slurmscope.errors import ConfigError
-from slurmscope.services.runtime.signals import run_until_interrupted
-from slurmscope.services.up.demo import Demo, run_demo
-from slurmscope.simulate.cluster.cluster import CLUSTER_NAME, simulate
-from slurmscope.simulate.cluster.ordinary_day import calm
-from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.call import OTHER_CLUSTERS
-from slurmscope.simulate.commands.executables import write_fake_commands
+from slurmscope.core.config import own_environment
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.process import run_until_interrupted
+from slurmscope.simulator.cluster.cluster import CLUSTER_NAME, simulate
+from slurmscope.simulator.cluster.ordinary_day import calm
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.commands.call import OTHER_CLUSTERS
+from slurmscope.simulator.commands.executables import write_fake_commands
+from slurmscope.up.demo import Demo, run_demo
 
 FIRST_PORT = 8080
 PORTS_TRIED = 20

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 import click
 
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output.terminal import write_text
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import write_text
 from slurmscope.cli.roles import find_local_sections
-from slurmscope.config import own_environment
-from slurmscope.errors import ConfigError
-from slurmscope.log import escape
-from slurmscope.services.mail.digest_sending import Delivery, SendOutcome, run_digests, set_opt_outs
-from slurmscope.services.mail.digests import DigestRequest
+from slurmscope.core.config import own_environment
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.log import escape
+from slurmscope.mail.digest import DigestRequest
+from slurmscope.mail.digest_sending import Delivery, SendOutcome, run_digests, set_opt_outs
 
 
 def make_command() -> click.Command:

@@ -11,17 +11,15 @@ from collections.abc import Mapping
 import click
 
 from slurmscope import __version__
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output.check_lines import show_checks
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import format_examples, show_checks
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
-from slurmscope.config import Config, own_environment
-from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
-from slurmscope.outputs.settings import WebSettings
-from slurmscope.services.exporter.certificate_check import check_certificate
-from slurmscope.services.exporter.doctor import Examination, examine
-from slurmscope.services.exporter.exporter import configure_log, enabled_collectors
-from slurmscope.services.exporter.remote_write_check import check_remote_write
+from slurmscope.core.config import Config, own_environment
+from slurmscope.exporter.doctor import Examination, check_certificate, examine
+from slurmscope.exporter.exporter import configure_log, enabled_collectors
+from slurmscope.exporter.output_settings import WebSettings
+from slurmscope.remote_write.service import check_remote_write
+from slurmscope.remote_write.settings import RemoteWriteSettings
 
 
 def make_command() -> click.Command:
@@ -57,7 +55,7 @@ def _role_command(name: str) -> click.Command:
 
 def _portal_command() -> click.Command:
     def run(*, json: bool, **given: object) -> int:
-        from slurmscope.services.reporting.checks import examine_portal
+        from slurmscope.portal.checks import examine_portal
 
         examination = examine_portal(_load_quietly("portal", given), own_environment())
         return _report("portal", examination, as_json=json)

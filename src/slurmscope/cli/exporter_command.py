@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import click
 
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_role
-from slurmscope.services.exporter.exporter import Exporter, run_forever, run_once
+from slurmscope.exporter.exporter import Exporter, run_forever, run_once
 
 
 def make_exporter_command(name: str) -> click.Command:

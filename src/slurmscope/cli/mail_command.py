@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import click
 
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.report_command import cluster_option, find_report
 from slurmscope.cli.roles import find_local_sections
-from slurmscope.config import own_environment
-from slurmscope.errors import ConfigError
-from slurmscope.services.mail.mail_program import run_mail_program
-from slurmscope.services.mail.mailing import open_mail_server, write_report_mail
-from slurmscope.services.reporting.opening import read_clusters
-from slurmscope.services.reporting.settings import MailSettings
+from slurmscope.core.config import own_environment
+from slurmscope.core.errors import ConfigError
+from slurmscope.mail.mail import open_mail_server, write_report_mail
+from slurmscope.mail.mail_program import run_mail_program
+from slurmscope.reports.settings import MailSettings
+from slurmscope.reports.sources import read_clusters
 
 
 def make_command() -> click.Command:

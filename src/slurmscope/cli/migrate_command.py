@@ -11,24 +11,15 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.options import CONFIG_FILE_VARIABLE, load_config
-from slurmscope.cli.output.terminal import wants_color, write_text
+from slurmscope.cli.options import CONFIG_FILE_VARIABLE, load_config
+from slurmscope.cli.output import format_examples, wants_color, write_text
 from slurmscope.cli.roles import find_role
-from slurmscope.log import escape
-from slurmscope.metrics.collector import Role
-from slurmscope.services.cluster.readings import COMMAND_METRICS
-from slurmscope.services.exporter.exporter import Exporter, RunningExporter, configure_log
-from slurmscope.services.exporter.settings import all_collectors
-from slurmscope.services.migrate.check import (
-    DEFAULT_TOLERANCE,
-    Comparison,
-    Loss,
-    check_pages,
-    declare,
-    find_roles,
-)
-from slurmscope.services.migrate.pages import Page, join_pages, parse_page, read_page
+from slurmscope.cluster.exporter import COMMAND_METRICS
+from slurmscope.core.log import escape
+from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.exporter.exporter import Exporter, RunningExporter, configure_log
+from slurmscope.migrate.check import DEFAULT_TOLERANCE, Comparison, Loss, check_pages, declare, find_roles
+from slurmscope.migrate.pages import Page, join_pages, parse_page, read_page
 
 SHOWN_VALUES = 5
 SECOND_READING_SECONDS = 1.5

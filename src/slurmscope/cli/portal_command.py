@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import click
 
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
-from slurmscope.config import Config, own_environment
-from slurmscope.services.portal.run import run_portal
-from slurmscope.services.runtime.signals import run_until_interrupted
+from slurmscope.core.config import Config, own_environment
+from slurmscope.core.process import run_until_interrupted
+from slurmscope.portal.run import run_portal
 
 
 def make_command() -> click.Command:

@@ -13,29 +13,113 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output.report_format import choose_format, format_option
-from slurmscope.cli.output.report_rendering import (
-    render_array,
-    render_array_json,
-    render_jobs,
-    render_one,
-    render_script,
+from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import (
+    USUAL_WIDTH,
+    choose_format,
+    format_option,
+    page_width,
+    wants_color,
+    write_bytes,
+    write_text,
 )
-from slurmscope.cli.output.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.cli.roles import find_sections
-from slurmscope.config import Config, own_environment
-from slurmscope.errors import AmbiguousName, ConfigError, OutputError, SourceError
-from slurmscope.model.archive import JobFilter, JobRow
-from slurmscope.model.report import JobReport
-from slurmscope.services.mail.mailing import link_to
-from slurmscope.services.report.job_choice import JobChoice, parse_choice, parse_cluster, parse_since, parse_state
-from slurmscope.services.report.job_source import JobSource
-from slurmscope.services.reporting.client_settings import ClientSettings, portal_link
-from slurmscope.services.reporting.finding.report_finder import is_shown_id
-from slurmscope.services.reporting.opening import no_archive, open_known_archive, read_report
-from slurmscope.services.reporting.settings import MailSettings
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.core.config import Config, own_environment
+from slurmscope.core.errors import AmbiguousName, ConfigError, OutputError, SourceError
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.script import JobScript
+from slurmscope.mail.mail import link_to
+from slurmscope.reports.find import is_shown_id
+from slurmscope.reports.job_choice import JobChoice, parse_choice, parse_cluster, parse_since, parse_state
+from slurmscope.reports.local_jobs import JobList, JobSource
+from slurmscope.reports.settings import ClientSettings, MailSettings, portal_link
+from slurmscope.reports.sources import no_archive, open_known_archive, read_report
+
+TABLE_FORMATS = ("text", "json", "csv")
+
+
+def render_one(report: JobReport, url: str, format: str, *, width: int, use_color: bool) -> bytes:
+    """Render the report of one job; times of the text are in the time zone of this host."""
+    if format == "json":
+        from slurmscope.jobs.render.json import render_json
+
+        return render_json(report) + b"\n"
+    if format == "html":
+        from slurmscope.jobs.render.html import render_html
+
+        return render_html(report, url=url).encode()
+    if format == "pdf":
+        from slurmscope.jobs.render.pdf import render_pdf
+
+        return render_pdf(report)
+    if format == "seed":
+        from slurmscope.jobs.render.seed import render_seed_text
+
+        return render_seed_text(report, pdf_url=url).encode()
+    from slurmscope.jobs.render.text import render_text
+
+    return render_text(report, width=width, use_color=use_color, url=url, zone=None).encode()
+
+
+def render_array(
+    array_id: str, tasks: Sequence[JobRow], cluster: str, format: str, *, width: int, use_color: bool
+) -> bytes:
+    """List the tasks of an array; ``cluster`` is the one that was chosen, empty if none was."""
+    if format != "text":
+        raise ConfigError(
+            f"{array_id} is a job array, which is shown as text, json or csv; name one of its tasks, such as "
+            f"{tasks[0].shown_id}"
+        )
+    from slurmscope.reports.job_table import render_array_text
+
+    return render_array_text(array_id, tasks, cluster=cluster, width=width, use_color=use_color).encode()
+
+
+def render_array_json(reports: Sequence[JobReport]) -> bytes:
+    """Return a list of the reports of the tasks."""
+    from slurmscope.jobs.render.json import render_json
+
+    return b"[" + b",\n".join(map(render_json, reports)) + b"]\n"
+
+
+def render_script(shown_id: str, script: JobScript, format: str, *, width: int, use_color: bool) -> bytes:
+    """Render the script of a job, with what to check in it."""
+    if format == "json":
+        from slurmscope.jobs.render.json import as_plain, encode_json
+
+        return encode_json(as_plain(script)) + b"\n"
+    from slurmscope.jobs.script import render_script_text
+
+    return render_script_text(shown_id, script, width=width, use_color=use_color).encode()
+
+
+def render_jobs(
+    found: JobList, format: str, *, width: int, use_color: bool, notes: Sequence[str] = (), nothing: str = ""
+) -> bytes:
+    """Render several jobs as a table; ``nothing`` is the sentence for none."""
+    from slurmscope.reports import job_table
+
+    if format not in TABLE_FORMATS:
+        raise ConfigError(f"several jobs are shown as text, json or csv; name one job for {format}")
+    if format == "json":
+        return job_table.render_job_table_json(found.rows, is_cut=found.is_cut) + b"\n"
+    if format == "csv":
+        return job_table.render_job_table_csv(found.rows).encode()
+    if not found.rows:
+        return f"{nothing}\n".encode()
+    text = job_table.render_job_table(
+        found.rows, width=width, use_color=use_color, notes=notes, titles=_rule_title, zone=None
+    )
+    return text.encode()
+
+
+def _rule_title(name: str) -> str:
+    from slurmscope.jobs.findings import RULES
+
+    return next((rule.title for rule in RULES if rule.id == name), name)
+
 
 FORMATS = ("text", "json", "csv", "html", "pdf", "seed")
 SCRIPT_FORMATS = ("text", "json")
@@ -171,13 +255,12 @@ def _open_jobs(config: Config) -> Iterator[JobSource]:
     """Open the portal if one is configured, else the sources of this host."""
     settings = config.of(ClientSettings)
     if settings.url is None:
-        from slurmscope.services.report.local_jobs import open_local_jobs
+        from slurmscope.reports.local_jobs import open_local_jobs
 
         with open_local_jobs(config, own_environment()) as jobs:
             yield jobs
         return
-    from slurmscope.services.report.portal_client import PortalClient
-    from slurmscope.services.report.portal_jobs import PortalJobs
+    from slurmscope.reports.portal_jobs import PortalClient, PortalJobs
 
     yield PortalJobs(PortalClient(settings.url, settings, own_environment()))
 

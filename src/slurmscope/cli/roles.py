@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from slurmscope.config import Config, own_environment
-from slurmscope.metrics.collector import Role
-from slurmscope.services.exporter.readings import ReadingSet
-from slurmscope.settings import Section
+from slurmscope.core.config import Config, own_environment
+from slurmscope.core.settings import Section
+from slurmscope.exporter.collector import Role
+from slurmscope.exporter.reading import ReadingSet
 
 ROLE_NAMES = tuple(role.value for role in Role)
 SECTION_NAMES = (*ROLE_NAMES, "report", "portal", "up", "database")
@@ -40,12 +40,12 @@ def find_sections(name: str) -> Iterable[Section]:
     if name in ROLE_NAMES:
         return find_role(name).sections()
     if name == "database":
-        from slurmscope.services.database.grant import database_sections
+        from slurmscope.accounting.grant import database_sections
 
         return database_sections()
-    from slurmscope.services.portal.settings import portal_sections
-    from slurmscope.services.reporting.settings import command_sections
-    from slurmscope.services.up.settings import up_sections
+    from slurmscope.portal.settings import portal_sections
+    from slurmscope.reports.settings import command_sections
+    from slurmscope.up.settings import up_sections
 
     return {"report": command_sections, "portal": portal_sections, "up": up_sections}[name]()
 
@@ -64,7 +64,7 @@ def keys_of_others(name: str) -> Iterator[str]:
 
 
 def _cluster() -> RoleCommand:
-    from slurmscope.services.cluster.readings import ClusterReadings, cluster_sections
+    from slurmscope.cluster.exporter import ClusterReadings, cluster_sections
 
     return RoleCommand(
         role=Role.CLUSTER,
@@ -76,7 +76,7 @@ def _cluster() -> RoleCommand:
 
 
 def _node() -> RoleCommand:
-    from slurmscope.services.node.readings import NodeReadings, node_sections
+    from slurmscope.node.exporter import NodeReadings, node_sections
 
     return RoleCommand(
         role=Role.NODE,

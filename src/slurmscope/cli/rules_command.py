@@ -9,17 +9,16 @@ from collections.abc import Iterator
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output.terminal import write_text
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import format_examples, write_text
 from slurmscope.cli.roles import find_local_sections
-from slurmscope.config import Config, own_environment
-from slurmscope.rules import RULES
-from slurmscope.services.reporting.opening import no_archive, open_reporting
-from slurmscope.services.reporting.rule_settings import rule_section, thresholds_of
-from slurmscope.services.reporting.rule_trial import Trial, try_rules
-from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.units import DAY_SECONDS
+from slurmscope.core.config import Config, own_environment
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.findings import RULES
+from slurmscope.reports.rule_trial import Trial, try_rules
+from slurmscope.reports.settings import rule_section, thresholds_of
+from slurmscope.reports.sources import no_archive, open_reporting
 
 
 def make_command() -> click.Command:

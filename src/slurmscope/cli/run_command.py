@@ -3,33 +3,166 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.run_options import FORMATS, RunChoices, RunCommand, run_options
-from slurmscope.cli.output.live_line import LiveLine
-from slurmscope.cli.output.report_format import choose_format
-from slurmscope.cli.output.terminal import USUAL_WIDTH, page_width, wants_color, write_error, write_text
-from slurmscope.config import own_environment
-from slurmscope.errors import ConfigError, OutputError
-from slurmscope.log import configure, escape
-from slurmscope.model.traced_run import TracedRun
-from slurmscope.services.run.context import expand_file_name, host_name, read_context, user_name
-from slurmscope.services.run.feed import FeedOptions, SampleFeed, run_and_give, run_and_send, run_and_validate
-from slurmscope.services.run.launching import CommandNotStarted
-from slurmscope.services.run.runner import Runner, RunPlan
-from slurmscope.services.run.wire import Sample
-from slurmscope.sources.gpu.nvml.driver import DRIVER_SIGNS
+from slurmscope.cli.output import (
+    USUAL_WIDTH,
+    choose_format,
+    format_examples,
+    format_option,
+    page_width,
+    wants_color,
+    write_error,
+    write_text,
+)
+from slurmscope.core.config import own_environment
+from slurmscope.core.errors import ConfigError, OutputError
+from slurmscope.core.log import configure, escape
+from slurmscope.core.units import format_bytes, format_some, parse_positive_seconds
+from slurmscope.jobs.render.formatting import format_elapsed
+from slurmscope.jobs.render.text import cut
+from slurmscope.jobs.traced_run import TracedRun, TreeSample
+from slurmscope.node.gpu.records import DRIVER_SIGNS
+from slurmscope.run.context import expand_file_name, host_name, read_context, user_name
+from slurmscope.run.delivery import Sample
+from slurmscope.run.feed import FeedOptions, SampleFeed, run_and_give, run_and_send, run_and_validate
+from slurmscope.run.runner import CommandNotStarted, Runner, RunPlan
+
+FORMATS = ("text", "json", "html")
+DEFAULT_SOCKET = Path("/run/slurmscope-node/trace.sock")
+WRAPPER_OPTIONS = ("--endpoint", "--sample-rate", "--jobid", "--dry-run", "--verbose", "--validate")
+"""Options of the older wrapper script, which may follow the words after its ``--cmd``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChoices:
+    """Hold the options as click parses them."""
+
+    command: tuple[str, ...]
+    format: str
+    output: str | None
+    quiet: bool
+    live: bool
+    sample_rate: float
+    endpoint: str | None
+    trace_socket: Path
+    auth: str
+    jobid: int | None
+    dry_run: bool
+    validate: bool
+    verbose: bool
+    cmd: bool
+
+
+class RunCommand(click.Command):
+    """Take every word after the first that is no option as the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as usual; options of the wrapper script may also follow its ``--cmd``."""
+        given = list(args)
+        rest = super().parse_args(ctx, list(args))
+        command: Sequence[str] = ctx.params["command"]
+        own = list(takewhile(lambda word: word not in WRAPPER_OPTIONS, command))
+        if not ctx.params["cmd"] or len(own) == len(command):
+            return rest
+        head, tail = given[: len(given) - len(command)], list(command[len(own) :])
+        head.remove("--cmd")
+        # Older releases of click keep the values of the first parsing.
+        ctx.params.clear()
+        return super().parse_args(ctx, [*head, *tail, "--cmd", *own])
+
+
+def run_options() -> list[click.Parameter]:
+    """Return the options in the order of the help, and the command as the only argument."""
+    return [
+        format_option(FORMATS, "text, json or html"),
+        click.Option(["--output", "-o"], metavar="FILE", help="Write the report to this file."),
+        click.Option(["--quiet", "-q"], is_flag=True, help="Print no report."),
+        click.Option(["--live"], is_flag=True, help="Show the current use while the command runs."),
+        click.Option(
+            ["--sample-rate"], callback=_parse_rate, default="10", envvar="SAMPLE_RATE", metavar="SECONDS",
+            help="Longest time between samples. [default: 10]",
+        ),
+        click.Option(["--endpoint"], envvar="SLURM_EXPORTER", metavar="URL", help="Send samples to this exporter."),
+        click.Option(
+            ["--trace.socket", "trace_socket"], type=click.Path(path_type=Path), envvar="SLURMSCOPE_TRACE_SOCKET",
+            default=DEFAULT_SOCKET, metavar="FILE", help="Socket of the node agent, which is tried first.",
+        ),
+        click.Option(
+            ["--auth"], type=click.Choice(["token", "munge"]), default="token", metavar="METHOD",
+            help="Authenticate to the exporter with token or munge. [default: token]",
+        ),
+        click.Option(["--jobid"], type=click.IntRange(1), metavar="N", help="Job ID, if not in the environment."),
+        click.Option(["--dry-run"], is_flag=True, help="Print samples instead of sending them."),
+        click.Option(["--validate"], is_flag=True, help="Print one sample and end the command."),
+        click.Option(["--verbose"], is_flag=True, help="Print each sample that is sent."),
+        click.Option(["--cmd"], is_flag=True, hidden=True),
+        click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]..."),
+    ]  # fmt: skip
+
+
+def _parse_rate(ctx: click.Context, param: click.Parameter, given: object) -> float:
+    try:
+        return parse_positive_seconds(given)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from error
+
+
+EARLIEST_SECONDS = 1.0
+_CLEAR = "\r\x1b[K"
+
+
+class LiveLine:
+    """Rewrite one line of a terminal with each sample, at most once a second."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._first_seconds = 0.0
+        self._before: TreeSample | None = None
+
+    def show(self, sample: TreeSample) -> None:
+        """Show a sample; what the command writes to the terminal appears after the line."""
+        before = self._before
+        if before is None:
+            self._first_seconds, self._before = sample.time_seconds, sample
+        elif sample.time_seconds - before.time_seconds >= EARLIEST_SECONDS:
+            self._before = sample
+            self._write(_CLEAR + cut(describe(sample, before, self._first_seconds), page_width(self._stream) - 1))
+
+    def clear(self) -> None:
+        """Remove the line."""
+        self._write(_CLEAR)
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def describe(sample: TreeSample, before: TreeSample, start_seconds: float) -> str:
+    """Format the use since the sample before."""
+    cores = (sample.cpu_seconds - before.cpu_seconds) / (sample.time_seconds - before.time_seconds)
+    parts = [
+        format_elapsed(sample.time_seconds - start_seconds),
+        f"{format_some(round(max(0.0, cores), 2), 'core')} busy",
+        f"{format_bytes(sample.resident_bytes)} of memory",
+        format_some(sample.processes, "process", "processes"),
+        format_some(sample.threads, "thread"),
+    ]
+    return "  ".join(parts)
+
 
 SIGNAL_CODES = 128
 LIVE_SECONDS = 1.0
@@ -99,7 +232,7 @@ def _execute_with_gpus(runner: Runner, plan: RunPlan, choices: RunChoices, envir
     """Run the command, and watch its GPUs where there is a driver; elsewhere nothing that reads GPUs is imported."""
     if not any(sign.exists() for sign in DRIVER_SIGNS):
         return _execute(runner, plan, choices, environment)
-    from slurmscope.services.run.gpu_watch import watch_gpus
+    from slurmscope.run.gpu_watch import watch_gpus
 
     watch = watch_gpus(runner, environment, plan.sample_rate)
     runner.starters.append(watch.start)
@@ -140,7 +273,7 @@ def _report(run: TracedRun, choices: RunChoices, file: Path | None) -> int:
 
 
 def _store(run: TracedRun, choices: RunChoices, file: Path) -> None:
-    from slurmscope.outputs.textfile import write_textfile
+    from slurmscope.exporter.textfile import write_textfile
 
     for loss in run.losses if not choices.quiet else ():
         write_error(f"slurmscope: {loss}")
@@ -152,19 +285,19 @@ def _store(run: TracedRun, choices: RunChoices, file: Path) -> None:
 
 
 def _render(run: TracedRun, format: str, *, width: int, use_color: bool) -> str:
-    from slurmscope.services.run.reporting import make_run_report
+    from slurmscope.run.report import make_run_report
 
     made = make_run_report(run, made_seconds=int(time.time()))
     if format == "json":
-        from slurmscope.reports.json import render_run_json
+        from slurmscope.jobs.render.json import render_run_json
 
         return render_run_json(made).decode() + "\n"
     if format == "html":
-        from slurmscope.reports.run_html import render_run_html
+        from slurmscope.run.render import render_run_html
 
         return render_run_html(made)
-    from slurmscope.reports.run_text import render_run_text
-    from slurmscope.reports.sparkline import ASCII, BLOCKS
+    from slurmscope.jobs.render.text import ASCII, BLOCKS
+    from slurmscope.run.render import render_run_text
 
     return render_run_text(made, width=width, use_color=use_color, marks=BLOCKS if _has_blocks(BLOCKS) else ASCII)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.simulate.cluster.cluster import CLUSTER_NAME, simulate
-from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_fake_commands
-from slurmscope.sources.accounting.settings import parse_name
+from slurmscope.accounting.settings import parse_name
+from slurmscope.cli.output import format_examples
+from slurmscope.simulator.cluster.cluster import CLUSTER_NAME, simulate
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.commands.executables import write_fake_commands
 
 CAN_BE_NONE = ("seed", "jobs", "gpus")
 

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output.terminal import write_text
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import format_examples, write_text
 from slurmscope.cli.roles import find_sections
-from slurmscope.errors import ConfigError
-from slurmscope.log import escape
-from slurmscope.model.viewer import ViewerRole
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.log import escape
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.render.formatting import format_day, format_time
+from slurmscope.jobs.viewer import ViewerRole
 from slurmscope.portal.settings import parse_user_name
-from slurmscope.reports.formatting import format_day, format_time
-from slurmscope.services.portal.access_records import open_tokens
-from slurmscope.units import DAY_SECONDS
+from slurmscope.reports.sources import open_tokens
 
 if TYPE_CHECKING:
-    from slurmscope.store.archive.people.tokens import TokenInfo
+    from slurmscope.archive.access import TokenInfo
 
 
 def make_command() -> click.Command:

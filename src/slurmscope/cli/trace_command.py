@@ -8,11 +8,10 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.examples import format_examples
-from slurmscope.errors import ConfigError
-from slurmscope.services.trace.key_file import KeyFile, rotate_keys
-from slurmscope.services.trace.tokens import JobToken
-from slurmscope.units import DAY_SECONDS
+from slurmscope.cli.output import format_examples
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.trace.tokens import JobToken, KeyFile, rotate_keys
 
 KEY_FILE = "/etc/slurmscope/trace.key"
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import click
 
-from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
-from slurmscope.config import own_environment
-from slurmscope.services.exporter.exporter import Exporter
-from slurmscope.services.up.run import run_up
+from slurmscope.core.config import own_environment
+from slurmscope.exporter.exporter import Exporter
+from slurmscope.up.up import run_up
 
 
 def make_command() -> click.Command:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metric families as plain data, and their text formats."""
+"""Metric families, the guard that keeps pages valid, and the text formats of Prometheus."""

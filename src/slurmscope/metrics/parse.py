@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import isinf
 from typing import NamedTuple
 
-from slurmscope.errors import MalformedAnswer
+from slurmscope.core.errors import MalformedAnswer
 from slurmscope.metrics.write import Format
 
 _PIECE = 1024 * 1024

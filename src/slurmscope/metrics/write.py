@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write metric families in Prometheus text format 0.0.4 and in OpenMetrics 1.0.
+"""Split families into single samples, as a scrape of the page finds them.
 
 The writers stream: a page of a million samples is never in memory as a whole. They rely on
 :mod:`slurmscope.metrics.guard` for valid samples; names and label names are checked when declared.
@@ -202,3 +202,26 @@ def spell_bound(value: float) -> str:
     digits = (whole + fraction).rstrip("0")
     point = "." if len(digits) > 1 else ""
     return f"{digits[0]}{point}{digits[1:]}e+{len(whole) - 1:02d}"
+
+
+SampleGroup = tuple[str, tuple[str, ...], Iterable[tuple[Labels, float]]]
+"""The name of samples, the names of their labels, and the samples."""
+
+
+def flat_samples(family: Family) -> Iterator[SampleGroup]:
+    """Yield the samples of a family by their name; those of a histogram have three."""
+    metric = family.metric
+    items = family.samples.items() if isinstance(family.samples, Mapping) else family.samples
+    if metric.kind is not MetricKind.HISTOGRAM:
+        yield metric.name, metric.labels, cast("Iterable[tuple[Labels, float]]", items)
+        return
+    histograms = list(cast("Iterable[tuple[Labels, Histogram]]", items))
+    bounds = [spell_bound(bound) for bound in (*metric.buckets, inf)]
+    buckets = (
+        ((*labels, bound), float(count))
+        for labels, histogram in histograms
+        for bound, count in zip(bounds, accumulate(histogram.counts), strict=True)
+    )
+    yield f"{metric.name}_bucket", (*metric.labels, "le"), buckets
+    yield f"{metric.name}_count", metric.labels, [(labels, float(sum(h.counts))) for labels, h in histograms]
+    yield f"{metric.name}_sum", metric.labels, [(labels, h.total) for labels, h in histograms]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve web pages about jobs."""
+"""The web portal: one file per page."""

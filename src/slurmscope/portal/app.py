@@ -12,8 +12,7 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from slurmscope import __version__
-from slurmscope.portal.backend import PortalBackend
-from slurmscope.portal.pages import (
+from slurmscope.portal import (
     about,
     api,
     api_figures,
@@ -25,24 +24,22 @@ from slurmscope.portal.pages import (
     job_script,
     jobs,
     nodes,
-    people,
     savings,
     seed_routes,
     staff,
-    view_as,
-    waiting,
     waste,
     zoom,
 )
-from slurmscope.portal.pages.errors import add_error_pages
+from slurmscope.portal import pending as waiting
+from slurmscope.portal import staff as view_as
+from slurmscope.portal import users as people
+from slurmscope.portal.backend import PortalBackend
+from slurmscope.portal.errors import add_error_pages
+from slurmscope.portal.paths import ClusterPaths, add_cluster_operations
 from slurmscope.portal.scope import AsgiApp, Receive, Send
-from slurmscope.portal.views.cluster_operations import add_cluster_operations
-from slurmscope.portal.web.cluster_paths import ClusterPaths
 from slurmscope.portal.web.documents import DocumentRenderer
-from slurmscope.portal.web.rendering_cache import RenderingCache
-from slurmscope.portal.web.shared_results import SharedResults
-from slurmscope.portal.web.static_files import StaticFiles
-from slurmscope.portal.web.templating import PageRenderer
+from slurmscope.portal.web.shared_results import RenderingCache, SharedResults
+from slurmscope.portal.web.templates import PageRenderer, StaticFiles
 
 _PAGES = (
     jobs,

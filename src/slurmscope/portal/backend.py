@@ -4,30 +4,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slurmscope.analysis.pending.smaller_request import WaitsByShape
-from slurmscope.analysis.zoom import RunPart, ZoomedReport, zoom_report
-from slurmscope.model.advice import AdviceReader
-from slurmscope.model.archive import Archive
-from slurmscope.model.filesystem_use import TopClients
-from slurmscope.model.job_record import JobRecord
-from slurmscope.model.job_script import JobScript
-from slurmscope.model.node_events import NodeEvent
-from slurmscope.model.nodes import Nodes
-from slurmscope.model.report import Chart, JobReport
-from slurmscope.model.series import Measured
-from slurmscope.model.staff import SavedViews, StaffNotes
-from slurmscope.model.viewer import Viewer
-from slurmscope.model.waiting import WaitingQueue
+from slurmscope.archive.interface import Archive, SavedViews, StaffNotes
+from slurmscope.cluster.events import NodeEvent
+from slurmscope.cluster.sinfo import Nodes
+from slurmscope.jobs.advice import AdviceReader
+from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.queue import WaitingQueue
+from slurmscope.jobs.pending.smaller_request import WaitsByShape
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.report import Chart, JobReport
+from slurmscope.jobs.script import JobScript
+from slurmscope.jobs.series import Measured
+from slurmscope.jobs.viewer import Viewer
+from slurmscope.lustre.use import TopClients
+from slurmscope.metrics.family import Family
+from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.scope import Scope
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
-from slurmscope.portal.sign_in.view_as import ViewAs
-from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queue_facts import QueueFacts
+from slurmscope.portal.sign_in.view_as import DemoView, ViewAs
+from slurmscope.reports.zoom import RunPart, ZoomedReport, zoom_report
 
 
 class DigestOptOuts(Protocol):
@@ -150,3 +150,19 @@ class PortalBackend:
     """Return one sentence for each server that is currently failing."""
     queue: QueueServices = field(default_factory=QueueServices)
     clock: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """Provide metrics and problem messages of other services in this process.
+
+    ``charts`` returns charts of the cluster's last 24 hours, if they are recorded.
+    """
+
+    families: Callable[[], Iterable[Family]] = tuple
+    problems: Callable[[], Iterable[str]] = tuple
+    charts: Callable[[], tuple[Chart, ...]] = tuple
+    scripts: Callable[[JobRecord], JobScript | None] | None = None
+    """Return the script of a job; None where scripts come from Slurm."""
+    demo_views: tuple[DemoView, ...] = ()
+    """Viewers to choose from in a demo; none in any other portal."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from dataclasses import dataclass
 from typing import Any, cast
 
-from slurmscope.settings import parse_list
+from slurmscope.core.settings import parse_list
 
 Scope = Mapping[str, object]
 AsgiMessage = MutableMapping[str, Any]

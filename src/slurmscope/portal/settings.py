@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare the settings of the portal."""
+"""List the settings of the portal and its reporter."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from slurmscope.errors import ConfigError
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.settings import Section, one_of, parse_list, parse_text, setting
 from slurmscope.portal.scope import UNIX, PeerList, parse_ip, parse_peers
-from slurmscope.settings import one_of, parse_list, parse_text, setting
+from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reports.settings import report_sections
 
 LOCAL = "local"
 OWNER, STAFF, OFF = "owner", "staff", "off"
@@ -217,3 +220,10 @@ def check_settings(settings: PortalSettings) -> None:
         raise ConfigError(
             f"sign-in is impossible: the portal listens on {address}, but portal.proxy-peers lists no proxy address"
         )
+
+
+def portal_sections() -> Iterator[Section]:
+    """Yield the settings of the portal and its reporter."""
+    yield Section(name="portal", type=PortalSettings)
+    yield Section(name="reporter", type=ReporterSettings)
+    yield from report_sections()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Render the report of a job: one document in, text or bytes out."""
+"""Find and make reports of jobs, from the archive, accounting and time series."""

@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Render several jobs as a table: for a terminal, as JSON or as CSV.
+"""Render several jobs, or the tasks of a job array, as a table: for a terminal, as JSON or as CSV.
+
+::
+
+    Array 15: relax, 3 tasks (2 COMPLETED, 1 TIMEOUT)
+
+    Task  State      Run time    CPU  Memory  Findings
+    15_1  COMPLETED       2 h   50 %    12 %         1
 
 ::
 
@@ -9,19 +16,45 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Callable, Sequence
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, tzinfo
 from typing import NamedTuple
 
-from slurmscope.figures import NOT_MEASURED, format_ratio, format_seconds
-from slurmscope.model.archive import JobRow
-from slurmscope.model.finding import Severity
-from slurmscope.reports.columns import cut, measure, pad, wrap
-from slurmscope.reports.csv_rows import Cell, render_csv_rows
-from slurmscope.reports.formatting import in_zone, show
-from slurmscope.reports.json import as_plain, encode_json
-from slurmscope.reports.text import MAX_WIDTH, MIN_WIDTH
+from slurmscope.archive.interface import JobRow
+from slurmscope.core.log import escape
+from slurmscope.core.units import NOT_MEASURED, format_ratio, format_seconds, format_some
+from slurmscope.jobs.render.formatting import in_zone, show
+from slurmscope.jobs.render.json import as_plain, encode_json
+from slurmscope.jobs.render.text import MAX_WIDTH, MIN_WIDTH, cut, lay_table, measure, pad, wrap
+from slurmscope.jobs.rule import Severity
+
+# The full-width forms of these characters start formulas too, in East Asian versions of spreadsheets.
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+
+Cell = str | int | float | bool | tuple[str, ...] | None
+"""What a table holds; several texts are separated by blanks in CSV, and a list in JSON."""
+
+
+def render_csv_rows(rows: Iterable[tuple[Cell, ...]]) -> str:
+    """Render rows as CSV."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerows([_escape_formula(cell) for cell in row] for row in rows)
+    return stream.getvalue()
+
+
+def _escape_formula(cell: Cell) -> Cell:
+    if isinstance(cell, tuple):
+        cell = " ".join(cell)
+    if not isinstance(cell, str):
+        return cell
+    return f"'{escape(cell)}" if _FORMULA.match(cell) else escape(cell)
+
 
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 _COLORS = {Severity.CRITICAL: "\x1b[1;31m", Severity.WARNING: "\x1b[33m", Severity.INFO: "\x1b[36m"}
@@ -144,3 +177,43 @@ def _cell(value: object) -> Cell:
 
 def _paint(text: str, code: str, *, use_color: bool) -> str:
     return f"{code}{text}{_RESET}" if use_color and code else text
+
+
+_HEAD = ("Task", "State", "Run time", "CPU", "Memory", "Findings")
+
+
+def render_array_text(
+    array_id: str, tasks: Sequence[JobRow], *, cluster: str = "", width: int = 80, use_color: bool = False
+) -> str:
+    """Return a table of the tasks in lines of at most ``width`` columns; it names the cluster if one was chosen."""
+    width = max(MIN_WIDTH, min(width, MAX_WIDTH))
+    states = Counter(task.state for task in tasks)
+    counted = ", ".join(f"{count:,} {show(state, 40)}" for state, count in states.most_common())
+    where, option = (f" on {cluster}", f" -M {cluster}") if cluster else ("", "")
+    title = f"Array {array_id}{where}: {show(tasks[0].name, 100)}, {format_some(len(tasks), 'task')} ({counted})"
+    heading = cut(title, width)
+    example = next((task for task in tasks if task.rules), tasks[0])
+    lines = [
+        f"{_BOLD}{heading}{_RESET}" if use_color else heading,
+        "",
+        *lay_table(_HEAD, [_row(task) for task in tasks], width),
+        "",
+        *wrap(f"The report of one task: slurmscope report {example.shown_id}{option}", width),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(task: JobRow) -> tuple[str, ...]:
+    return (
+        "not started" if task.shown_id == str(task.array_job_id) else show(task.shown_id, 30),
+        show(task.state, 20),
+        format_seconds(task.run_seconds) if task.start_seconds is not None else "–",
+        _task_share(task.cpu_ratio),
+        _task_share(task.memory_ratio),
+        str(len(task.rules)) if task.rules else "–",
+    )
+
+
+def _task_share(ratio: float | None) -> str:
+    text = format_ratio(ratio)
+    return "–" if text == NOT_MEASURED else text

@@ -1,90 +1,176 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describe the header for the next run of a job: lines, a diff, and sentences on why and what it is worth."""
+"""Add the header for the next run to a report, by other runs of the same user and name that the viewer may see.
+
+::
+
+    n1 16 64000
+    gpu01 64 512000
+"""
 
 from __future__ import annotations
 
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
-from slurmscope.figures import format_bytes, format_count, format_seconds, format_some
-from slurmscope.model.report import JobReport
-from slurmscope.model.resubmission import ExpectedWait, FreedResources, OptionChange, Resubmission
-from slurmscope.reports.formatting import show
+from slurmscope.archive.interface import Archive, JobFilter, JobRow
+from slurmscope.core.errors import ArchiveError, MalformedAnswer, SourceError
+from slurmscope.core.log import fields
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.pending.smaller_request import compare_waits
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.report import JobReport, OtherRun
+from slurmscope.jobs.resubmission import suggest_resubmission
+from slurmscope.jobs.viewer import Viewer
+from slurmscope.reports.live_cache import WaitingTimesCache
+from slurmscope.slurm.cluster_names import NAME, ClusterNames, read_own_name
+from slurmscope.slurm.command import RunCommand
 
-TITLE = "Header for the next run"
-
-_HOUR = 3600.0
-
-
-class ResubmissionText(NamedTuple):
-    """Hold the header as every rendering shows it."""
-
-    title: str
-    lines: tuple[str, ...]
-    diff: tuple[str, ...]
-    worth: str
-    """What the change is worth; empty where that is unknown."""
-    reasons: tuple[str, ...]
-    basis: str
-    note: str
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """Return everything below the lines."""
-        return tuple(filter(None, (self.worth, *self.reasons, self.basis, self.note)))
+logger = logging.getLogger(__name__)
 
 
-def describe_resubmission(report: JobReport) -> ResubmissionText | None:
-    """Return the header of a report, safe to show; None where there is nothing to change."""
-    made = report.resubmission
-    if made is None or not made.changes:
-        return None
-    return ResubmissionText(
-        title=TITLE,
-        lines=tuple(show(line) for line in made.lines),
-        diff=tuple(show(line) for line in made.diff),
-        worth=_worth(made),
-        reasons=tuple(_reason(change) for change in made.changes),
-        basis=_basis(made),
-        note=show(made.note),
+KEEP_SECONDS = 3600.0
+"""Nodes seldom change; one sinfo call an hour."""
+RETRY_SECONDS = 300.0
+
+_ARGUMENTS = ("--noheader", "--Node", "--all", "--format=%N %c %m")
+_LINE = re.compile(r"^(\S{1,255}) ([0-9]{1,9}) ([0-9]{1,12})[ ]*$", re.MULTILINE)
+_MIB = 1 << 20
+
+
+class NodeSize(NamedTuple):
+    """Hold the cores and the memory of a node."""
+
+    cpus: float
+    memory_bytes: float
+
+
+class NodeSizes:
+    """Read the size of every node with sinfo, at most once an hour for each cluster; thread-safe."""
+
+    def __init__(self, run: RunCommand, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take what runs a command of Slurm, such as ``SlurmCommands.run``."""
+        self._run = run
+        self._clock = clock
+        self._own = ClusterNames(lambda: (read_own_name(run),), clock)
+        self._locks: dict[str, threading.Lock] = {}
+        self._known: dict[str, Mapping[str, NodeSize]] = {}
+        self._until: dict[str, float] = {}
+
+    def smallest(self, cluster: str, nodes: Iterable[str]) -> NodeSize | None:
+        """Return the fewest cores and the least memory of these nodes; None if the size of one is unknown."""
+        # One for each cluster: a controller that does not answer delays only its own jobs.
+        with self._locks.setdefault(cluster, threading.Lock()):
+            if self._clock() >= self._until.get(cluster, 0.0):
+                self._read(cluster)
+            known = self._known.get(cluster, {})
+            found = [known.get(node) for node in nodes]
+        sizes = [size for size in found if size is not None]
+        if not sizes or len(sizes) < len(found):
+            return None
+        return NodeSize(min(size.cpus for size in sizes), min(size.memory_bytes for size in sizes))
+
+    def _read(self, cluster: str) -> None:
+        """Read all nodes of a cluster; a failure leaves what was known, and is retried later."""
+        self._until[cluster] = self._clock() + RETRY_SECONDS
+        try:
+            arguments = (*self._which(cluster), *_ARGUMENTS)
+            self._known[cluster] = parse_sizes(self._run("sinfo", arguments).decode("utf-8", "replace"))
+        except SourceError as error:
+            logger.info("sizes of nodes are unknown", extra=fields(cluster=cluster, error=str(error)))
+            return
+        self._until[cluster] = self._clock() + KEEP_SECONDS
+
+    def _which(self, cluster: str) -> tuple[str, ...]:
+        """Return the option for another cluster than that of this host, which needs no slurmdbd."""
+        if cluster == self._own.get()[0]:
+            return ()
+        if not NAME.match(cluster):
+            raise MalformedAnswer("the name of a cluster cannot be used with sinfo")
+        return (f"--clusters={cluster}",)
+
+
+def parse_sizes(text: str) -> dict[str, NodeSize]:
+    """Parse the output of sinfo; a line in another format is skipped."""
+    sizes = {}
+    for name, cpus, memory in _LINE.findall(text):
+        sizes[name] = NodeSize(float(cpus), float(int(memory) * _MIB))
+    return sizes
+
+
+MAX_RUNS = 50
+MAX_ROWS = 200
+"""Rows to read: some are of jobs whose names only begin with the same text, or of another size."""
+MAX_AGE_SECONDS = 180 * DAY_SECONDS
+MAX_NAME = 200
+
+
+def add_resubmission(
+    archive: Archive | None, waiting: WaitingTimesCache, viewer: Viewer, report: JobReport
+) -> JobReport:
+    """Return the report with the header for the next run; without an archive, it is made from this run alone."""
+    if not report.record.has_ended:
+        return report
+    try:
+        runs = tuple(islice(find_other_runs(archive, viewer, report), MAX_RUNS)) if archive else ()
+    except ArchiveError:
+        runs = ()
+    try:
+        made = suggest_resubmission(report, runs)
+    except ValueError as error:
+        # A finding of another release may have a line that this one cannot parse.
+        logger.warning("no header for a job", extra=fields("header", job=report.record.shown_id, error=str(error)))
+        return report
+    if made and made.changes:
+        waits = waiting.find(report.record.cluster, report.record.partition)
+        made = replace(made, wait=compare_waits(waits, made.submitted, made.suggested))
+    return replace(report, resubmission=made)
+
+
+def find_other_runs(archive: Archive, viewer: Viewer, report: JobReport) -> Iterator[OtherRun]:
+    """Yield ended runs of the same cluster, user, name and size, newest first."""
+    record = report.record
+    if not record.name or not record.user:
+        return
+    wanted = JobFilter(
+        cluster=record.cluster,
+        user=record.user,
+        name=record.name[:MAX_NAME],
+        since_seconds=record.submit_seconds - MAX_AGE_SECONDS,
+    )
+    rows = archive.list_jobs(viewer, wanted, limit=MAX_ROWS).rows
+    skew = _skew(report)
+    yield from (_other_run(row, skew) for row in rows if _is_same_job(row, record))
+
+
+def _is_same_job(row: JobRow, record: JobRecord) -> bool:
+    """Return whether a row is an ended run of the same job, other than this one."""
+    is_this = (row.job_id, row.submit_seconds) == (record.job_id, record.submit_seconds)
+    is_same = (row.user, row.name) == (record.user, record.name)
+    is_as_large = (row.nodes, row.cpus, row.gpus) == (record.node_count, record.cpus, record.gpus)
+    return is_same and is_as_large and not is_this and row.start_seconds is not None and row.end_seconds is not None
+
+
+def _other_run(row: JobRow, skew: float) -> OtherRun:
+    requested = None if row.memory_bytes is None else row.memory_bytes / max(1, row.nodes)
+    return OtherRun(
+        state=row.state,
+        start_seconds=row.start_seconds or 0,
+        run_seconds=row.run_seconds,
+        limit_seconds=row.time_limit_seconds,
+        requested_bytes=requested,
+        peak_bytes=None if requested is None or row.memory_ratio is None else requested * row.memory_ratio * skew,
+        mean_cores=None if row.cpu_ratio is None or not row.cpus else row.cpu_ratio * row.cpus,
+        mean_gpus=None if row.gpu_ratio is None else row.gpu_ratio * row.gpus,
     )
 
 
-def _worth(made: Resubmission) -> str:
-    parts = [*_wait(made.wait), *_freed(made.freed)]
-    text = ", ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if parts else ""
-
-
-def _wait(wait: ExpectedWait | None) -> list[str]:
-    if wait is None:
-        return []
-    before, after = format_seconds(wait.submitted_seconds), format_seconds(wait.suggested_seconds)
-    return [f"waits about {after} instead of {before}" if before != after else f"waits about {after}, as before"]
-
-
-def _freed(freed: FreedResources) -> list[str]:
-    amounts = (
-        (freed.core_seconds, "core-hour"),
-        (freed.gpu_seconds, "GPU-hour"),
-    )
-    parts = [format_some(_rounded(seconds / _HOUR), unit) for seconds, unit in amounts if seconds]
-    if freed.memory_byte_seconds:
-        parts.append(f"{format_bytes(freed.memory_byte_seconds / _HOUR)}-hours of memory")
-    listing = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
-    return [f"frees {listing} per run"] if parts else []
-
-
-def _rounded(amount: float) -> float:
-    """Round to what :func:`format_count` shows, so that 1.0 is one hour."""
-    return float(format_count(amount).replace(",", ""))
-
-
-def _reason(change: OptionChange) -> str:
-    return f"--{show(change.option)}: {show(change.reason.rstrip('.'))}."
-
-
-def _basis(made: Resubmission) -> str:
-    if not made.other_runs:
-        return "Based on this run alone: the next one may need more if its input is larger."
-    runs = format_some(made.other_runs, "other run")
-    return f"Based on this run and {runs} with the same name and size."
+def _skew(report: JobReport) -> float:
+    """Return how much more memory the neediest node of this run needed than the mean: rows have only sums."""
+    peaks = [node.working_peak_bytes for node in report.summary.nodes if node.working_peak_bytes]
+    return max(peaks) * len(peaks) / sum(peaks) if peaks else 1.0

@@ -17,14 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.model.archive import JobFilter
-from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.opening import open_known_archive
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.recorder.recorder import Recorder
-from slurmscope.store.recorder.settings import RecorderSettings
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.recorder.recorder import Recorder
+from slurmscope.recorder.settings import RecorderSettings
+from slurmscope.reports.sources import open_archive, open_known_archive
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS, run_slurmscope
 from tests.promises.migration import make_version_1
@@ -112,7 +111,7 @@ def start_slowly(folder: Path, name: str = "copy.db") -> subprocess.Popen[bytes]
     """Start a backup that waits in the middle."""
     program = (
         "import sys, time\n"
-        "from slurmscope.store import backup\n"
+        "from slurmscope.core import sqlite_backup as backup\n"
         "backup.STEP_PAGES = 1\n"
         "from slurmscope.cli import archive_command, main\n"
         "def wait(done, total):\n"

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.cli.flags.options import load_config
-from slurmscope.collectors.jobs import JobsOptions
-from slurmscope.metrics.collector import Role
-from slurmscope.services.exporter.exporter import enabled_collectors
-from slurmscope.services.exporter.settings import all_collectors
+from slurmscope.cli.options import load_config
+from slurmscope.cluster.jobs import JobsOptions
+from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.exporter.exporter import enabled_collectors
 from tests.fakes.command_line import run_here
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.reports.json import render_json, render_run_json
-from slurmscope.services.run.reporting import make_run_report
+from slurmscope.jobs.render.json import render_json, render_run_json
+from slurmscope.run.report import make_run_report
 from tests.fakes.command_line import run_here
 from tests.fakes.reports import make_report
 from tests.fakes.traced_runs import make_run, make_sample

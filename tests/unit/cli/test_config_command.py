@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
-from slurmscope.errors import ConfigError
-from slurmscope.settings import DURATION, SIZE
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.settings import DURATION, SIZE
 from tests.fakes.command_line import run_here
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.services.reporting.archiving.elected_turns import DIGESTS
-from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.archive.checkpoints import Checkpoints
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.reporter.reporters import DIGESTS
+from slurmscope.reports.sources import open_archive
 from tests.fakes.command_line import run_here
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
 from tests.fakes.slurm_scripts import make_commands

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from slurmscope import __version__
-from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.database.engine import Database
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.archive.checkpoints import Checkpoints
+from slurmscope.archive.engine import Database
+from slurmscope.archive.settings import ArchiveSettings
 from tests.processes import run_slurmscope
 
 

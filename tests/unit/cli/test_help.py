@@ -9,7 +9,7 @@ import click
 import pytest
 
 from slurmscope.cli import COMMANDS, slurmscope
-from slurmscope.cli.flags.options import SettingOption
+from slurmscope.cli.options import SettingOption
 from tests.fakes.command_line import run_here
 
 SCREEN_LINES = 25

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.reports.sources import open_archive
 from tests.fakes.command_line import run_here
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
 from tests.fakes.reports import make_record, make_report

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_fake_commands
+from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.commands.executables import write_fake_commands
 from tests.fakes.command_line import run_here
 
 OLD = """\

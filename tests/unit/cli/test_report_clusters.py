@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.reports.sources import open_archive
 from tests.fakes.browser import PortalClient
 from tests.fakes.command_line import run_here
 from tests.fakes.portal_backend import make_backend

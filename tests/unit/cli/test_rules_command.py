@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from slurmscope.rules import RULES
+from slurmscope.jobs.findings import RULES
 from tests.fakes.command_line import run_here
 
 

@@ -185,8 +185,8 @@ def test_standard_error_that_cannot_be_written_does_not_change_the_exit_code(clo
 FAULTY = """
 import sys
 import time
-from slurmscope.errors import SourceError
-from slurmscope.sources.procfs import tree_meter
+from slurmscope.core.errors import SourceError
+from slurmscope.run import process_tree as tree_meter
 def fail(*_arguments):
     raise {error}("too many open files")
 tree_meter.{place} = fail
@@ -209,7 +209,7 @@ def test_fault_of_the_measurement_does_not_touch_the_command(place: str, error: 
 
 def test_fault_of_the_report_does_not_change_the_exit_code() -> None:
     program = (
-        "import sys\nfrom slurmscope.services.run import reporting\nreporting.make_run_report = None\n"
+        "import sys\nfrom slurmscope.run import report as reporting\nreporting.make_run_report = None\n"
         "from slurmscope.cli import main\nmain(['run', '--', 'sh', '-c', 'exit 4'])"
     )
     argv = [sys.executable, "-c", program]
@@ -230,8 +230,8 @@ try:
     main(["run", "-f", sys.argv[1], "-o", sys.argv[2], "--", "sleep", "0.1"])
 except SystemExit as end:
     assert not end.code
-heavy = {"http.client", "ssl", "sqlite3", "email", "xml", "subprocess", "slurmscope.portal", "slurmscope.store"} | {
-    "slurmscope.services.run.gpu_watch", "slurmscope.sources.gpu.nvml.reader", "slurmscope.sources.gpu.nvml.process"
+heavy = {"http.client", "ssl", "sqlite3", "email", "xml", "subprocess", "slurmscope.portal", "slurmscope.archive"} | {
+    "slurmscope.run.gpu_watch", "slurmscope.node.gpu.nvml"
 }
 print(*sorted(heavy & sys.modules.keys()))
 """
@@ -251,7 +251,7 @@ def test_cause_is_logged_if_gpus_cannot_be_read() -> None:
     program = (
         "import sys; from pathlib import Path; sys.executable = '/bin/false'\n"
         "from slurmscope.cli import main, run_command; run_command.DRIVER_SIGNS = (Path('/'),)\n"
-        "from slurmscope.sources.gpu.nvml.reader import NvmlReader\n"
+        "from slurmscope.node.gpu.nvml import NvmlReader\n"
         "NvmlReader.__init__.__kwdefaults__['driver_signs'] = (Path('/'),)\n"
         "main(['run', '--quiet', '--', 'sleep', '2'])"
     )

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from slurmscope.services.run.delivery import TIMEOUT_SECONDS
+from slurmscope.run.delivery import TIMEOUT_SECONDS
 from tests.fakes.scripted_server import RawRequest, read_whole_request, scripted_server
 from tests.fakes.traced_command import SLURMSCOPE, plain_environment, python, run_traced
 from tests.processes import PATIENCE_SECONDS, until

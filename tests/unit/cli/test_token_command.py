@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from slurmscope.archive.access import AuditLog, TokenStore
+from slurmscope.archive.engine import Database
+from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.cli import slurmscope
-from slurmscope.errors import ConfigError
-from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.store.archive.database.engine import Database
-from slurmscope.store.archive.people.audit import AuditLog
-from slurmscope.store.archive.people.tokens import TokenStore
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.core.errors import ConfigError
+from slurmscope.jobs.viewer import Viewer, ViewerRole
 
 DAY_SECONDS = 86400
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from slurmscope.errors import SourceError
+from slurmscope.core.errors import SourceError
 from slurmscope.metrics.parse import MalformedPage, ParsedFamily, ParsedSample, Type, parse
 from slurmscope.metrics.write import Format
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.config import load
-from slurmscope.errors import ConfigError
+from slurmscope.core.config import load
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.settings import Parse, Section
 from slurmscope.portal.settings import (
     ListenAddress,
     PortalSettings,
@@ -19,7 +20,6 @@ from slurmscope.portal.settings import (
     parse_user_name,
     parse_user_names,
 )
-from slurmscope.settings import Parse, Section
 
 SECTION = Section(name="portal", type=PortalSettings)
 

@@ -12,10 +12,10 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from slurmscope.model.archive import JobRow
-from slurmscope.model.finding import Severity
+from slurmscope.archive.interface import JobRow
+from slurmscope.archive.job_rows import make_job_row
+from slurmscope.jobs.rule import Severity
 from slurmscope.reports.job_table import render_job_table, render_job_table_csv, render_job_table_json
-from slurmscope.store.archive.job_rows import make_job_row
 from tests.fakes.reports import HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")

@@ -1,122 +1,133 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header for the next run is the same in every rendering."""
+"""A report gets the header for the next run, by other runs that its viewer may see."""
 
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import replace
+from typing import Any
 
-from pypdf import PdfReader
+import pytest
 
-from slurmscope.model.report import JobReport
-from slurmscope.model.resubmission import ExpectedWait, FreedResources, OptionChange, RequestedSize, Resubmission
-from slurmscope.reports.html import render_html
-from slurmscope.reports.json import render_json
-from slurmscope.reports.mail import make_mail
-from slurmscope.reports.pdf import render_pdf
-from slurmscope.reports.resubmission import describe_resubmission
-from slurmscope.reports.text import render_text
-from tests.fakes.reports import HOSTILE_NAME, make_report
-
-SIZE = RequestedSize(nodes=1, cpus=4, gpus=0, memory_bytes=None, limit_seconds=86400.0)
-HOUR = 3600.0
-MADE = Resubmission(
-    changes=(
-        OptionChange(option="mem", submitted="8G", suggested="1G", reason="Much was not needed"),
-        OptionChange(option="time", submitted="", suggested="03:00:00", reason="This run took 2 h."),
-    ),
-    other_runs=24,
-    submitted=SIZE,
-    suggested=replace(SIZE, limit_seconds=3 * HOUR),
-    freed=FreedResources(core_seconds=20 * HOUR, gpu_seconds=HOUR, memory_byte_seconds=7 * (1 << 30) * 2 * HOUR),
-    wait=ExpectedWait(submitted_seconds=73 * 60.0, suggested_seconds=360.0, jobs=30),
-    note="Remove the other line.",
-)
-DIFF = ("-#SBATCH --mem=8G", "+#SBATCH --mem=1G", "+#SBATCH --time=03:00:00")
-WORTH = "Waits about 6 min instead of 1 h 13 min, frees 20 core-hours, 1 GPU-hour and 14 GiB-hours of memory per run."
-BASIS = "Based on this run and 24 other runs with the same name and size."
+from slurmscope.core.clock import Clock
+from slurmscope.jobs.findings import judge
+from slurmscope.jobs.report import JobReport, Resubmission
+from slurmscope.jobs.viewer import EVERYTHING, Viewer
+from slurmscope.reports.live_cache import WaitingTimesCache
+from slurmscope.reports.resubmission import MAX_RUNS, add_resubmission
+from tests.fakes.archive import FakeArchive
+from tests.fakes.reports import GIB, START, make_finding, make_record, make_report
 
 
-def report_with(made: Resubmission | None) -> JobReport:
-    return replace(make_report(), resubmission=made)
+def run(number: int, peak_bytes: float = 0.8 * GIB, **record: Any) -> JobReport:
+    """Make the report of a run of two hours that needed so much of its 8 GiB, with the findings of the rules."""
+    base = make_report(make_record(number, submit_seconds=START - 600 - number, **record))
+    memory = replace(base.summary.memory, working_peak_bytes=peak_bytes)
+    nodes = tuple(replace(node, working_peak_bytes=peak_bytes) for node in base.summary.nodes)
+    summary = replace(base.summary, memory=memory, nodes=nodes)
+    return replace(base, summary=summary, findings=judge(summary))
 
 
-def test_sentences_say_why_and_what_it_is_worth() -> None:
-    header = describe_resubmission(report_with(MADE))
-    assert header is not None
-    assert ("#SBATCH --mem=1G", "#SBATCH --time=03:00:00") == header.lines
-    assert DIFF == header.diff
-    assert (
-        WORTH,
-        "--mem: Much was not needed.",
-        "--time: This run took 2 h.",
-        BASIS,
-        "Remove the other line.",
-    ) == header.sentences
+def suggest(report: JobReport, archive: FakeArchive | None, viewer: Viewer = EVERYTHING) -> Resubmission | None:
+    clock = Clock(wall=lambda: START + 86400.0)
+    return add_resubmission(archive, WaitingTimesCache(archive, clock), viewer, report).resubmission
 
 
-def test_unknown_worth_is_left_out() -> None:
-    header = describe_resubmission(report_with(replace(MADE, freed=FreedResources(), wait=None, other_runs=0)))
-    assert header is not None
-    assert "" == header.worth
-    assert "Based on this run alone: the next one may need more if its input is larger." == header.basis
+def lines(report: JobReport, *others: JobReport, viewer: Viewer = EVERYTHING) -> tuple[str, ...]:
+    made = suggest(report, FakeArchive(others), viewer)
+    assert made is not None
+    return made.lines
 
 
-def test_equal_waiting_time_is_said_once() -> None:
-    wait = ExpectedWait(submitted_seconds=60.2, suggested_seconds=60.0, jobs=30)
-    header = describe_resubmission(report_with(replace(MADE, freed=FreedResources(), wait=wait)))
-    assert header is not None
-    assert "Waits about 1 min, as before." == header.worth
+def test_header_is_made_without_an_archive() -> None:
+    made = suggest(run(1), None)
+    assert made is not None
+    # 2.1 busy cores on 2, 0.8 GiB x 1.2 up to 1 GiB, 2 h x 2.1 / 2 x 1.5 = 3.15 h up to 3.5 h.
+    assert ("#SBATCH --cpus-per-task=2", "#SBATCH --mem=1G", "#SBATCH --time=03:30:00") == made.lines
+    assert made.wait is None
 
 
-def test_report_without_changes_has_no_header() -> None:
-    assert describe_resubmission(report_with(None)) is None
-    assert describe_resubmission(report_with(replace(MADE, changes=()))) is None
+def test_other_runs_of_the_same_name_and_size_count() -> None:
+    # 2.5 GiB x 1.2 = 3 GiB.
+    assert "#SBATCH --mem=3G" in lines(run(1), run(2, 2.5 * GIB))
+    for other in ({"name": "relax2"}, {"user": "bob"}, {"cpus": 8}, {"node_count": 2}, {"cluster": "other"}):
+        assert "#SBATCH --mem=1G" in lines(run(1), run(2, 2.5 * GIB, **other))
 
 
-def test_header_is_in_the_text_and_replaces_the_lines_of_findings() -> None:
-    text = render_text(report_with(MADE))
-    assert "Header for the next run ---" in text
-    assert "    -#SBATCH --mem=8G\n    +#SBATCH --mem=1G\n    +#SBATCH --time=03:00:00\n" in text
-    assert "--cpus-per-task=2" not in text
-    assert "--cpus-per-task=2" in render_text(make_report())
+def test_run_that_has_not_ended_does_not_count() -> None:
+    assert "#SBATCH --mem=1G" in lines(run(1), run(2, 2.5 * GIB, state="RUNNING", end_seconds=None))
 
 
-def test_header_is_in_html_and_mail() -> None:
-    html = render_html(report_with(MADE))
-    assert '<span class="removed">-#SBATCH --mem=8G</span>\n<span class="added">+#SBATCH --mem=1G</span>' in html
-    assert WORTH in html
-    mail = make_mail(report_with(MADE), sender="a@example.org", recipient="b@example.org")
-    text, page, _pdf = [part for part in mail.walk() if not part.is_multipart()]
-    assert all("#SBATCH --mem=1G" in str(part.get_payload(decode=True)) for part in (text, page))
+def test_runs_that_the_viewer_may_not_see_do_not_count() -> None:
+    hidden = run(2, 2.5 * GIB, account="chemistry")
+    coordinator = Viewer(name="cora", coordinates=frozenset({"physics"}))
+    assert "#SBATCH --mem=1G" in lines(run(1), hidden, viewer=coordinator)
+    assert "#SBATCH --mem=3G" in lines(run(1), hidden, viewer=Viewer(name="ada"))
 
 
-def test_header_is_in_the_pdf() -> None:
-    text = PdfReader(io.BytesIO(render_pdf(report_with(MADE)))).pages[0].extract_text()
-    assert "Header for the next run" in text
-    assert "+#SBATCH --time=03:00:00" in text
+def test_earlier_timeout_counts_with_its_limit() -> None:
+    # 8 h x 2.1 / 2 x 1.5 = 12.6 h up to 13 h.
+    assert "#SBATCH --time=13:00:00" in lines(run(1), run(2, state="TIMEOUT", time_limit_seconds=8 * 3600))
 
 
-def test_header_is_in_json() -> None:
-    made = json.loads(render_json(report_with(MADE)))["resubmission"]
-    assert list(DIFF) == made["diff"]
-    assert ["#SBATCH --mem=1G", "#SBATCH --time=03:00:00"] == made["lines"]
-    expected = {
-        "option": "mem",
-        "submitted": "8G",
-        "suggested": "1G",
-        "reason": "Much was not needed",
-        "line": "#SBATCH --mem=1G",
-    }
-    assert expected == made["changes"][0]
-    assert 360.0 == made["wait"]["suggested_seconds"]
-    assert json.loads(render_json(make_report()))["resubmission"] is None
+def test_number_of_runs_is_bounded() -> None:
+    made = suggest(run(1), FakeArchive([run(number) for number in range(2, 80)]))
+    assert made is not None
+    assert MAX_RUNS == made.other_runs
 
 
-def test_hostile_submitted_value_is_shown_as_text() -> None:
-    change = OptionChange(option="mem", submitted=HOSTILE_NAME, suggested="1G", reason=HOSTILE_NAME)
-    report = report_with(replace(MADE, changes=(change,)))
-    assert "\x1b" not in render_text(report)
-    assert "<script>" not in render_html(report)
-    assert render_pdf(report).startswith(b"%PDF")
+def test_job_without_a_name_has_no_other_runs() -> None:
+    assert "#SBATCH --mem=1G" in lines(run(1, name=""), run(2, 2.5 * GIB, name=""))
+
+
+def test_archive_that_cannot_be_read_costs_only_the_other_runs() -> None:
+    archive = FakeArchive([run(2, 2.5 * GIB)])
+    archive.is_down = True
+    made = suggest(run(1), archive)
+    assert made is not None
+    assert "#SBATCH --mem=1G" in made.lines
+
+
+def test_running_job_has_no_header() -> None:
+    assert suggest(run(1, state="RUNNING", end_seconds=None), None) is None
+
+
+def test_line_that_cannot_be_parsed_costs_the_header(caplog: pytest.LogCaptureFixture) -> None:
+    finding = replace(make_finding(), suggestion="#SBATCH --mem=lots")
+    assert suggest(replace(run(1), findings=(finding,)), None) is None
+    assert ["no header for a job"] == [record.message for record in caplog.records]
+
+
+def test_waiting_times_of_both_shapes_are_compared() -> None:
+    # A day of four cores waited 600 s; three hours of two cores, in the class of up to 4 h and 4 cores, waited 60 s.
+    long = [run(number, user="bob", cpus=4) for number in range(10, 30)]
+    short = [
+        run(number, user="bob", cpus=2, time_limit_seconds=3 * 3600, eligible_seconds=START - 60)
+        for number in range(40, 60)
+    ]
+    made = suggest(run(1), FakeArchive([*long, *short]))
+    assert made is not None
+    assert made.wait is not None
+    assert 600.0 == pytest.approx(made.wait.submitted_seconds, rel=0.2)
+    assert 60.0 == pytest.approx(made.wait.suggested_seconds, rel=0.2)
+    assert 20 == made.wait.jobs
+
+
+def test_waiting_times_are_read_once_in_ten_minutes() -> None:
+    archive, now = FakeArchive([run(1)]), [0.0]
+    cache = WaitingTimesCache(archive, Clock(monotonic=lambda: now[0], wall=lambda: START + 86400.0))
+    assert 1 == len(cache.find("lab", "batch"))
+    archive.save([run(2, time_limit_seconds=3600)])
+    now[0] = 599.0
+    assert 1 == len(cache.find("lab", "batch"))
+    now[0] = 600.0
+    assert 2 == len(cache.find("lab", "batch"))
+
+
+def test_cache_of_waiting_times_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurmscope.reports.live_cache.MAX_PARTITIONS", 1)
+    archive = FakeArchive([run(1)])
+    cache = WaitingTimesCache(archive, Clock(wall=lambda: START + 86400.0))
+    assert 1 == len(cache.find("lab", "batch"))
+    assert {} == cache.find("lab", "other")
+    archive.is_down = True
+    assert {} == cache.find("lab", "batch")

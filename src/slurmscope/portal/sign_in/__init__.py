@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identify who sends a request, and reject those without access."""
+"""Find out who a visitor is, and which jobs they may see."""

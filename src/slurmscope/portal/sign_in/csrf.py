@@ -4,6 +4,9 @@
 However people sign in, the browser authenticates every request, including those that another site makes it send.
 Therefore each form carries a token that only our own pages can know: a keyed hash of the viewer's name and the time.
 Nothing is stored. In addition, the headers with which browsers report the origin of a request are checked.
+
+It is random, and made by the first portal. Anyone who can read the archive can forge form tokens; these do not sign
+anyone in, and the origin that the browser reports is checked as well.
 """
 
 from __future__ import annotations
@@ -11,13 +14,41 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import secrets
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from slurmscope.model.viewer import Viewer
+from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.sign_in.errors import Refused
+
+NAME = "secret of form tokens"
+RETRY_SECONDS = 30.0
+
+
+class FormKey:
+    """Return the secret, from any thread; one of this process alone while the archive is unreachable."""
+
+    def __init__(self, create: Callable[[str, str], str], clock: Callable[[], float] = time.monotonic) -> None:
+        """Take what stores a text under a name that has none, and returns the stored one; nothing is read yet."""
+        self._create = create
+        self._clock = clock
+        self._own = secrets.token_bytes(32)
+        self._shared: bytes | None = None
+        self._not_before = float("-inf")
+
+    def read(self) -> bytes:
+        """Return the secret; without an archive, forms cannot be sent anyway."""
+        if self._shared is None and self._clock() >= self._not_before:
+            try:
+                text = self._create(NAME, secrets.token_hex(32))
+                self._shared = hashlib.sha256(text.encode()).digest()
+            except ArchiveError:
+                self._not_before = self._clock() + RETRY_SECONDS
+        return self._shared or self._own
+
 
 LIFETIME_SECONDS = 12 * 3600
 CLOCK_SKEW_SECONDS = 300

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from slurmscope.errors import SlurmscopeError
+from slurmscope.core.errors import SlurmscopeError
 
 
 class SignInError(SlurmscopeError):

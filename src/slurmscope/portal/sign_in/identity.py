@@ -10,21 +10,154 @@ steal or to expire; the demo only lets its viewer give up rights (``view_as``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+import os
+import pwd
+import re
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import cast
 
-from slurmscope.log import fields
-from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.portal.scope import Peer, Scope, read_peer
-from slurmscope.portal.settings import LOCAL, PortalSettings
-from slurmscope.portal.sign_in.bearer_token import BearerTokens, FindToken, SignInLimits, read_token
-from slurmscope.portal.sign_in.coordinated_accounts import ReadCoordinatedAccounts
-from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
-from slurmscope.portal.sign_in.local_mode import LocalMode, LocalUsers, find_local_users
-from slurmscope.portal.sign_in.munge_credential import MungeCredentials, read_credential
-from slurmscope.portal.sign_in.proxy_header import ProxyHeader, client_behind_proxy
+from slurmscope.core.connection_owner import Endpoint, find_owner
+from slurmscope.core.log import fields
+from slurmscope.jobs.viewer import Viewer, ViewerRole
+from slurmscope.portal.scope import Peer, PeerList, Scope, header_values, iterate_headers, parse_ip, read_peer
+from slurmscope.portal.settings import LOCAL, USER_NAME, PortalSettings
+from slurmscope.portal.sign_in.coordinators import ReadCoordinatedAccounts
+from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInError
+from slurmscope.portal.sign_in.munge import MungeCredentials, read_credential
+from slurmscope.portal.sign_in.tokens import BearerTokens, FindToken, SignInLimits, read_token
 
 logger = logging.getLogger(__name__)
+
+
+MAX_NAME_BYTES = 256
+
+
+class ProxyHeader:
+    """Read the user name from the header that a listed proxy sets."""
+
+    def __init__(self, settings: PortalSettings) -> None:
+        self._name = settings.proxy_header.lower().encode("ascii")
+        self._peers = PeerList(settings.proxy_peers)
+        self._domains = frozenset(domain.lower() for domain in settings.strip_domain)
+
+    def trusts(self, peer: Peer) -> bool:
+        """Return whether this peer is a trusted proxy."""
+        return peer in self._peers
+
+    def find_user(self, scope: Scope, peer: Peer) -> str | None:
+        """Return the user name, None without the header, or reject what looks like an attack.
+
+        CGI servers treat ``X_Remote_User`` as ``X-Remote-User``: a proxy that replaces only one of them would forward
+        the other, so its mere presence is rejected.
+        """
+        found = [(name, value) for name, value in iterate_headers(scope) if name.replace(b"_", b"-") == self._name]
+        if not found:
+            return None
+        if not self.trusts(peer):
+            raise Refused("The user name header is not trusted from this address.")
+        if len(found) > 1 or found[0][0] != self._name:
+            raise Refused("The user name header was sent more than once or in another spelling.")
+        return parse_user(found[0][1], self._domains)
+
+
+def parse_user(value: bytes, domains: Set[str]) -> str:
+    """Parse a user name and strip a listed domain.
+
+    Blanks and commas are rejected too: a server may have joined two headers with them.
+    """
+    if len(value) > MAX_NAME_BYTES:
+        raise Refused(f"The user name is longer than {MAX_NAME_BYTES} bytes.")
+    try:
+        name = value.decode("ascii")
+    except UnicodeDecodeError:
+        raise Refused("The user name contains invalid characters.") from None
+    user, at, domain = name.rpartition("@")
+    if at and domain.lower() in domains:
+        name = user
+    if not USER_NAME.fullmatch(name):
+        raise Refused("The user name is empty or contains invalid characters.")
+    return name
+
+
+def client_behind_proxy(scope: Scope, peer: Peer) -> str:
+    """Name the client to count failures for: the address that a trusted proxy appended last, or the proxy itself.
+
+    This address proves nothing; it only keeps one client's failures from locking out all others.
+    """
+    values = header_values(scope, "x-forwarded-for")
+    last = values[-1].rpartition(b",")[2].strip().decode("latin-1") if values else ""
+    address = parse_ip(last)
+    return f"{peer} for {address}" if address is not None else str(peer)
+
+
+_OWN_HOST = re.compile(rb"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
+_PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalUsers:
+    """Hold the users with access in local mode: ``name`` runs the portal, ``names`` maps uids to user names."""
+
+    name: str
+    names: Mapping[int, str]
+    find_owner: Callable[[Endpoint, Endpoint], int | None] = find_owner
+
+
+def find_local_users(settings: PortalSettings) -> LocalUsers:
+    """Look up the user of this process, root, the local user and the administrators; may query a name service."""
+    name = settings.local_user or _find_name(os.geteuid())
+    names = {uid: admin for admin in (*settings.admins, name) if (uid := _find_uid(admin)) is not None}
+    return LocalUsers(name=name, names=names | {0: name, os.geteuid(): name})
+
+
+class LocalMode:
+    """Accept requests that come directly from this machine, and only those."""
+
+    def __init__(self, settings: PortalSettings, users: LocalUsers) -> None:
+        self._proxy_headers = _PROXY_HEADERS | {settings.proxy_header.lower().encode("ascii")}
+        self._users = users
+
+    def find_viewer(self, scope: Scope, peer: Peer) -> Viewer:
+        """Return the viewer, or reject other machines, other users, other host names, and proxies.
+
+        A malicious page can let its own host name resolve to 127.0.0.1 and read from the portal through the browser;
+        the Host header then has that name. A proxy in front of local mode would make every user an administrator.
+        """
+        if not peer.is_local:
+            raise Refused("In local mode, the portal accepts connections from this machine only. Set portal.mode to "
+                          "proxy to serve other users.")  # fmt: skip
+        hosts = header_values(scope, "host")
+        if len(hosts) != 1 or not _OWN_HOST.fullmatch(hosts[0]):
+            raise Refused("In local mode, the portal is available as localhost, 127.0.0.1 and [::1] only.")
+        if any(name in self._proxy_headers for name, _ in iterate_headers(scope)):
+            raise Refused("This request came through a proxy. Set portal.mode to proxy to use a proxy for sign-in.")
+        return Viewer(name=self._find_user(scope, peer), role=ViewerRole.ADMIN)
+
+    def _find_user(self, scope: Scope, peer: Peer) -> str:
+        """Return who opened the connection: on a login node, many users can reach the loopback address."""
+        if peer.is_unix:
+            # Only the user who runs the portal, and root, can open the socket (see web/server.py).
+            return self._users.name
+        uid = self._users.find_owner(cast("Endpoint", scope["client"]), cast("Endpoint", scope["server"]))
+        if uid is None or uid not in self._users.names:
+            raise Refused("This portal belongs to another user of this machine.")
+        return self._users.names[uid]
+
+
+def _find_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        # In a container, the uid may have no name.
+        return str(uid)
+
+
+def _find_uid(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
 
 
 class Identifier:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slurmscope.model.viewer import Viewer
+from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.sign_in.errors import Refused
 

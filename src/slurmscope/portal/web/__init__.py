@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the pages: HTTP server, middleware, templates, static files."""
+"""The web layer of the portal: server, limits, templates and tables."""

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from slurmscope.errors import OutputError
-from slurmscope.reports.pdf import render_chart_png, render_pdf, render_svg_png
-from slurmscope.reports.svg.figures import render_use_pie_svg
+from slurmscope.core.errors import OutputError
+from slurmscope.jobs.render.pdf import render_chart_png, render_pdf, render_svg_png
+from slurmscope.jobs.render.svg.figures import render_use_pie_svg
 
 PDF, CHART, PIE = "pdf", "chart", "pie"
 CPU_SECONDS = 60

@@ -14,9 +14,9 @@ import sys
 
 from starlette.exceptions import HTTPException
 
-from slurmscope.errors import MissingExtraError, OutputError
-from slurmscope.log import escape
-from slurmscope.model.report import Chart, JobReport
+from slurmscope.core.errors import MissingExtraError, OutputError
+from slurmscope.core.log import escape
+from slurmscope.jobs.report import Chart, JobReport
 from slurmscope.portal.web.document_child import CHART, PDF, PIE
 
 CHILD = (sys.executable, "-P", "-m", "slurmscope.portal.web.document_child")

@@ -10,13 +10,14 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmscope.errors import ConfigError, MissingExtraError
+from slurmscope.core.errors import ConfigError, MissingExtraError
 from slurmscope.portal.scope import AsgiApp
 from slurmscope.portal.settings import PROXY, ListenAddress, PortalSettings
 from slurmscope.portal.web.middleware import MAX_HEAD_BYTES, protect
 
 if TYPE_CHECKING:
     import uvicorn
+
 
 MAX_CONNECTIONS = 1000
 BACKLOG = 128
@@ -34,7 +35,7 @@ def make_server(app: AsgiApp, settings: PortalSettings) -> uvicorn.Server:
     try:
         import uvicorn
 
-        from slurmscope.portal.web.head_deadline import HeadDeadline
+        from slurmscope.portal.web.connections import HeadDeadline
     except ImportError as error:
         raise MissingExtraError("the portal", "portal") from error
     if settings.mode == PROXY and settings.listen_address.socket_path:

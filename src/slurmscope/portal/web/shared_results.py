@@ -3,6 +3,8 @@
 
 A result is kept for twenty times as long as it took, and for a minute at most: quick ones are always new, and slow ones
 take a twentieth of a core however many people request them. A failure is raised to all who waited for it, and not kept.
+
+A new report is another object, and is rendered again. Cached text must not depend on the viewer.
 """
 
 from __future__ import annotations
@@ -15,7 +17,47 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from slurmscope.errors import ArchiveError
+from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.report import JobReport
+
+MAX_REPORTS = 64
+"""A large job takes about 300 KB."""
+
+
+@dataclass(slots=True)
+class _Rendering:
+    # Referenced here so that no other report gets its id.
+    report: JobReport
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+class RenderingCache:
+    """Cache texts by report and name, from any thread; concurrent requests wait for one rendering."""
+
+    def __init__(self, max_reports: int = MAX_REPORTS) -> None:
+        self._max_reports = max_reports
+        self._entries: OrderedDict[int, _Rendering] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, report: JobReport, name: str, render: Callable[[], str]) -> str:
+        """Return a rendering of a report; reports of ended jobs come from the archive each time, and are not cached."""
+        if report.record.has_ended:
+            return render()
+        entry = self._find_entry(report)
+        with entry.lock:
+            if name not in entry.texts:
+                entry.texts[name] = render()
+            return entry.texts[name]
+
+    def _find_entry(self, report: JobReport) -> _Rendering:
+        with self._lock:
+            entry = self._entries.setdefault(id(report), _Rendering(report))
+            self._entries.move_to_end(id(report))
+            while len(self._entries) > self._max_reports:
+                self._entries.popitem(last=False)
+            return entry
+
 
 KEPT_TIMES = 20
 MAX_KEPT_SECONDS = 60.0

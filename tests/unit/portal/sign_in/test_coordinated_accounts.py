@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from slurmscope.errors import SourceError
-from slurmscope.portal.sign_in.coordinated_accounts import CoordinatedAccounts
+from slurmscope.core.errors import SourceError
+from slurmscope.portal.sign_in.coordinators import CoordinatedAccounts
 from tests.fakes.sign_in import FakeClock
 
 GENEROUS_SECONDS = 30.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.model.viewer import Viewer
+from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import Refused

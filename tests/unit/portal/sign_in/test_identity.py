@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.jobs.viewer import Viewer, ViewerRole
 from tests.fakes.sign_in import GOOD_TOKEN, PROXY_SETTINGS, FakeTokens, make_identifier, make_scope
 
 

@@ -8,10 +8,10 @@ import pwd
 
 import pytest
 
-from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.errors import NotSignedIn, Refused
-from slurmscope.portal.sign_in.local_mode import LocalUsers, find_local_users
+from slurmscope.portal.sign_in.identity import LocalUsers, find_local_users
 from tests.fakes.sign_in import GOOD_TOKEN, STRANGER, make_identifier, make_scope, owned_by
 
 IDENTIFIER = make_identifier(PortalSettings())

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from slurmscope.errors import ServerRefused
-from slurmscope.http_client.address import parse_address
-from slurmscope.model.viewer import ViewerRole
+from slurmscope.core.errors import ServerRefused
+from slurmscope.http.client.address import parse_address
+from slurmscope.jobs.viewer import ViewerRole
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInError, SignInUnavailable, TooManyCredentials
 from slurmscope.portal.sign_in.identity import Identifier
-from slurmscope.portal.sign_in.munge_credential import MungeCredentials, make_payload
-from slurmscope.sources.slurm.unmunge import MungeCredential
+from slurmscope.portal.sign_in.munge import MungeCredentials
+from slurmscope.slurm.munge import MungeCredential, make_payload
 from tests.fakes.sign_in import PROXY_ADDRESS, PROXY_SETTINGS, STRANGER, make_identifier, make_scope
 
 PORTAL = parse_address("https://jobs.example.org")

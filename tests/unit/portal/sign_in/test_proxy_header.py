@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.errors import NotSignedIn, Refused
-from slurmscope.portal.sign_in.proxy_header import parse_user
+from slurmscope.portal.sign_in.identity import parse_user
 from tests.fakes.sign_in import GOOD_TOKEN, PROXY_ADDRESS, PROXY_SETTINGS, STRANGER, make_identifier, make_scope
 
 NAME_BYTES = (string.ascii_letters + string.digits + "_.+@-").encode()

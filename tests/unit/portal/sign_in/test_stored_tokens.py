@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.portal.sign_in.bearer_token import SignInLimits
+from slurmscope.archive.access import TokenStore
+from slurmscope.archive.engine import Database
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.sign_in.errors import NotSignedIn
 from slurmscope.portal.sign_in.identity import Identifier
-from slurmscope.store.archive.database.engine import Database
-from slurmscope.store.archive.people.tokens import TokenStore
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.portal.sign_in.tokens import SignInLimits
 from tests.fakes.sign_in import PROXY_SETTINGS, STRANGER, FakeClock, coordinates_nothing, make_scope
 
 

@@ -10,14 +10,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.app import make_app
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.errors import Refused
 from slurmscope.portal.sign_in.view_as import COOKIE, PATH, DemoView, ViewAs
-from slurmscope.services.up.demo import make_views
-from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.records import Shape
+from slurmscope.up.demo import make_views
 from tests.fakes.portal_backend import USER_HEADER, make_backend
 from tests.fakes.sign_in import STRANGER, make_identifier, make_scope
 

@@ -13,8 +13,7 @@ import pytest
 
 from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.sign_in.csrf import FIELD
-from slurmscope.portal.web.compression import LARGE_BYTES, MIN_BYTES, Compression, accepts_gzip
-from slurmscope.portal.web.middleware import protect
+from slurmscope.portal.web.middleware import LARGE_BYTES, MIN_BYTES, Compression, accepts_gzip, protect
 from tests.fakes.portal_backend import USER_HEADER, make_backend
 
 PAGE = b"<p>words of a page</p>" * 100

@@ -11,7 +11,7 @@ import pypdf
 import pytest
 from starlette.exceptions import HTTPException
 
-from slurmscope.errors import OutputError
+from slurmscope.core.errors import OutputError
 from slurmscope.portal.web.documents import DocumentRenderer
 from tests.fakes.reports import make_report
 

@@ -16,7 +16,7 @@ import uvicorn
 
 from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.settings import PortalSettings
-from slurmscope.portal.web.head_deadline import HEAD_SECONDS, HeadDeadline
+from slurmscope.portal.web.connections import HEAD_SECONDS, HeadDeadline
 from slurmscope.portal.web.server import make_server
 from tests.fakes.raw_http import ask, read_all, read_answer
 from tests.processes import until

@@ -4,8 +4,8 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from slurmscope.model.report import JobReport
-from slurmscope.portal.web.rendering_cache import RenderingCache
+from slurmscope.jobs.report import JobReport
+from slurmscope.portal.web.shared_results import RenderingCache
 from tests.fakes.browser import PortalClient
 from tests.fakes.portal_backend import make_backend
 from tests.fakes.reports import make_record, make_report

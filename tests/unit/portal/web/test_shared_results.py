@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurmscope.errors import ArchiveError
+from slurmscope.core.errors import ArchiveError
 from slurmscope.portal.web.shared_results import SharedResult, SharedResults
 from tests.fakes.browser import PortalClient
 from tests.fakes.portal_backend import make_backend

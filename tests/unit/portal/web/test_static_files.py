@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.portal.web.middleware import protect
-from slurmscope.portal.web.static_files import FOLDER, StaticFiles
+from slurmscope.portal.web.templates import FOLDER, StaticFiles
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import make_backend
 

@@ -8,7 +8,7 @@ from datetime import UTC, timedelta, timezone
 import pytest
 
 from slurmscope.portal.settings import parse_time_zone
-from slurmscope.portal.web.times import SHORT, format_moment, load_zone, make_time_filters, mark_times
+from slurmscope.portal.web.templates import SHORT, format_moment, load_zone, make_time_filters, mark_times
 
 # Noon of a day in March; an hour later in the zone.
 NOON = 1_772_539_200

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare where each field of a job record comes from: its column of sacct, and its columns of our database views.
+
+A new column needs a field of ``JobRecord`` and one entry here.
+
+Names, command lines and directories may hold anything but a NUL, including line ends. The separator is a random word,
+new for each call; the first and the last column hold neither line ends nor text from users. So the rows are found by
+counting separators, whatever is between them.
+
+::
+
+    12|12|relax|ada|1001|...|COMPLETED
+    12.batch|12.batch|batch|||...|COMPLETED
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmscope.accounting import rows as database
+from slurmscope.accounting.rows import DatabaseRow
+from slurmscope.core.errors import MalformedAnswer
+
+SacctRow = Mapping[str, str]
+
+_NO_TIMES = frozenset({2**32 - 1, 2**32 - 2})
+_NUMBER = re.compile(r"[0-9]{1,15}\Z")
+_EXIT_CODE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})\Z")
+_ARRAY_TASK = re.compile(r"([0-9]{1,10})_([0-9]{1,10})\Z")
+_ARRAY_REST = re.compile(r"([0-9]{1,10})_\[")
+_HET_PART = re.compile(r"([0-9]{1,10})\+([0-9]{1,10})\Z")
+_SACCT_CPU_TIME = re.compile(
+    r"(?:(?:(?P<days>\d{1,6})-)?(?P<hours>\d{1,2}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{1,2}(?:\.\d{1,6})?)\Z"
+)
+
+
+def split_rows(text: str, mark: str, width: int) -> Iterator[list[str]]:
+    """Yield the cells of each row; line ends in a row are kept, except in its first and last cell."""
+    if not text:
+        return
+    cells = text.split(mark)
+    if not text.endswith("\n") or len(cells) == 1 or (len(cells) - 1) % (width - 1):
+        raise MalformedAnswer("sacct: the output was cut, or does not have the requested columns")
+    first = cells[0]
+    for start in range(1, len(cells), width - 1):
+        *middle, joint = cells[start : start + width - 1]
+        last, _, following = joint.partition("\n")
+        yield [first, *middle, last]
+        first = following
+
+
+def parse_state(text: str) -> str:
+    """Parse a state, without the user id that may follow it: CANCELLED by 1001."""
+    return text.partition(" ")[0]
+
+
+def parse_canceller(text: str) -> int | None:
+    """Return the user id that follows a state: 1001 of CANCELLED by 1001."""
+    _, is_named, uid = text.partition("CANCELLED by ")
+    return parse_count(uid) if is_named else None
+
+
+def parse_time(text: str) -> int | None:
+    """Parse a time; Unknown, None, 0 and Slurm's numbers for no value are None."""
+    seconds = parse_count(text)
+    return seconds if seconds and seconds not in _NO_TIMES else None
+
+
+def parse_submit_time(text: str) -> int:
+    """Parse the submit time, which every job has."""
+    seconds = parse_time(text)
+    if seconds is None:
+        raise ValueError(f"{text[:40]!r} is not a submit time")
+    return seconds
+
+
+def parse_job_id(text: str) -> int:
+    """Parse the unique id of a job."""
+    if not _NUMBER.match(text):
+        raise ValueError(f"{text[:40]!r} is not a job ID")
+    return int(text)
+
+
+def parse_count(text: str) -> int | None:
+    """Parse a whole number; None for any other text."""
+    return int(text) if _NUMBER.match(text) else None
+
+
+def parse_time_limit(text: str) -> int | None:
+    """Parse minutes into seconds; None for UNLIMITED and Partition_Limit."""
+    minutes = parse_count(text)
+    return 60 * minutes if minutes else None
+
+
+def parse_exit_status(text: str) -> tuple[int | None, int | None]:
+    """Parse exit code and signal; nothing is printed for a step whose node failed before it could report."""
+    if not text:
+        return None, None
+    found = _EXIT_CODE.match(text)
+    if not found:
+        raise ValueError(f"{text[:40]!r} is not an exit code such as 0:9")
+    return int(found[1]), int(found[2])
+
+
+def parse_array_ids(shown_id: str) -> tuple[int | None, int | None]:
+    """Parse 12_3 into array and task; the pending rest of an array, 12_[4-9], has no task id."""
+    if found := _ARRAY_TASK.match(shown_id):
+        return int(found[1]), int(found[2])
+    if found := _ARRAY_REST.match(shown_id):
+        return int(found[1]), None
+    return None, None
+
+
+def parse_het_ids(shown_id: str) -> tuple[int | None, int | None]:
+    """Parse 12+1 into heterogeneous job and offset."""
+    found = _HET_PART.match(shown_id)
+    return (int(found[1]), int(found[2])) if found else (None, None)
+
+
+def parse_cpu_time(text: str) -> float:
+    """Parse 1-02:03:04, 02:03:04 or 03:04.567; raise ValueError for anything else."""
+    found = _SACCT_CPU_TIME.match(text)
+    if not found:
+        raise ValueError(f"{text[:40]!r} is not a time such as 02:03:04")
+    days, hours, minutes = (int(found[name] or 0) for name in ("days", "hours", "minutes"))
+    return ((24 * days + hours) * 60 + minutes) * 60 + float(found["seconds"])
+
+
+def parse_suspended(text: str) -> int:
+    """Parse 00:00:07 or 1-01:01:01; 0 for any other text."""
+    return int(parse_cpu_time(text)) if _SACCT_CPU_TIME.match(text) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """Declare where accounting has one field of a record."""
+
+    name: str
+    sacct: str
+    parse: Callable[[str], Any] = str
+    """Parse the cell of sacct."""
+    view: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the view that it needs, with their SQL expressions."""
+    decode: Callable[[DatabaseRow], Any]
+    """Decode the row of the view."""
+    is_later: bool = False
+    """Whether older releases of sacct do not have the column."""
+    is_optional: bool = False
+    """Whether the database of some releases does not have the columns."""
+
+
+def _text(
+    name: str, sacct_column: str, column: str, expression: str, *, is_later: bool = False, is_optional: bool = False
+) -> Field:
+    return Field(
+        name=name,
+        sacct=sacct_column,
+        view={column: expression},
+        decode=lambda row: database.decode_text(row[column]),
+        is_later=is_later,
+        is_optional=is_optional,
+    )
+
+
+def _time(name: str, sacct_column: str, column: str, table: str = "j") -> Field:
+    return Field(
+        name=name,
+        sacct=sacct_column,
+        parse=parse_time,
+        view={column: f"{table}.{column}"},
+        decode=lambda row: database.decode_time(row[column]),
+    )
+
+
+_ARRAY = {"id_array_job": "j.id_array_job", "id_array_task": "j.id_array_task"}
+_HET = {"het_job_id": "j.het_job_id", "het_job_offset": "j.het_job_offset"}
+_SUSPENDED = {"time_suspended": "j.time_suspended"}
+
+JOB_FIELDS = (
+    Field(
+        name="job_id", sacct="JobIDRaw", parse=parse_job_id,
+        view={"id_job": "j.id_job"}, decode=lambda row: row["id_job"],
+    ),
+    Field(
+        name="array_job_id", sacct="JobID", parse=lambda cell: parse_array_ids(cell)[0],
+        view=_ARRAY, decode=lambda row: database.decode_array_ids(row)[0],
+    ),
+    Field(
+        name="array_task_id", sacct="JobID", parse=lambda cell: parse_array_ids(cell)[1],
+        view=_ARRAY, decode=lambda row: database.decode_array_ids(row)[1],
+    ),
+    Field(
+        name="het_job_id", sacct="JobID", parse=lambda cell: parse_het_ids(cell)[0],
+        view=_HET, decode=lambda row: database.decode_het_ids(row)[0],
+    ),
+    Field(
+        name="het_offset", sacct="JobID", parse=lambda cell: parse_het_ids(cell)[1],
+        view=_HET, decode=lambda row: database.decode_het_ids(row)[1],
+    ),
+    # In the database, each cluster has its own view.
+    Field(name="cluster", sacct="Cluster", decode=lambda row: row["cluster"]),
+    _text("name", "JobName", "job_name", "j.job_name"),
+    _text("user", "User", "user_name", "a.user"),
+    Field(
+        name="uid", sacct="UID", parse=parse_count,
+        view={"id_user": "j.id_user"}, decode=lambda row: row["id_user"],
+    ),
+    _text("account", "Account", "account", "COALESCE(NULLIF(a.acct, ''), j.account)"),
+    _text("partition", "Partition", "partition_name", "j.`partition`"),
+    _text("qos", "QOS", "qos_name", "q.name"),
+    Field(
+        name="state", sacct="State", parse=parse_state,
+        view={"state": "j.state"}, decode=lambda row: database.name_state(row["state"]),
+    ),
+    Field(
+        name="submit_seconds", sacct="Submit", parse=parse_submit_time,
+        view={"time_submit": "j.time_submit"}, decode=lambda row: row["time_submit"],
+    ),
+    _time("eligible_seconds", "Eligible", "time_eligible"),
+    _time("start_seconds", "Start", "time_start"),
+    _time("end_seconds", "End", "time_end"),
+    Field(
+        name="suspended_seconds", sacct="Suspended", parse=parse_suspended, is_later=True,
+        view=_SUSPENDED, decode=database.decode_suspended,
+    ),
+    Field(
+        name="time_limit_seconds", sacct="TimelimitRaw", parse=parse_time_limit,
+        view={"timelimit": "j.timelimit"}, decode=lambda row: database.decode_time_limit(row["timelimit"]),
+    ),
+    _text("node_list", "NodeList", "nodelist", "j.nodelist"),
+    _text("allocated", "AllocTRES", "tres_alloc", "j.tres_alloc"),
+    _text("requested", "ReqTRES", "tres_req", "j.tres_req"),
+    Field(
+        name="exit_code", sacct="ExitCode", parse=lambda cell: parse_exit_status(cell)[0],
+        view={"exit_code": "j.exit_code"}, decode=lambda row: database.decode_exit_status(row)[0],
+    ),
+    Field(
+        name="exit_signal", sacct="ExitCode", parse=lambda cell: parse_exit_status(cell)[1],
+        view={"exit_code": "j.exit_code"}, decode=lambda row: database.decode_exit_status(row)[1],
+    ),
+    Field(
+        name="restarts", sacct="Restarts", parse=parse_count, is_later=True, is_optional=True,
+        view={"restart_cnt": "j.restart_cnt"}, decode=lambda row: row["restart_cnt"],
+    ),
+    Field(
+        name="reason", sacct="Reason", is_optional=True,
+        view={"state_reason_prev": "j.state_reason_prev"},
+        decode=database.name_reason,
+    ),
+    _text("submit_line", "SubmitLine", "submit_line", "j.submit_line", is_later=True, is_optional=True),
+    _text("work_dir", "WorkDir", "work_dir", "j.work_dir", is_optional=True),
+    _text("stdout", "StdOut", "std_out", "j.std_out", is_later=True, is_optional=True),
+    _text("stderr", "StdErr", "std_err", "j.std_err", is_later=True, is_optional=True),
+    _text("failed_node", "FailedNode", "failed_node", "j.failed_node", is_later=True, is_optional=True),
+    Field(
+        name="cancelled_by_uid", sacct="State", parse=parse_canceller, is_optional=True,
+        view={"kill_requid": "j.kill_requid"}, decode=database.decode_canceller,
+    ),
+)  # fmt: skip
+"""Fields of ``JobRecord``, and the texts that have its nodes and resources: node_list, allocated, requested."""
+
+_CPU_TIME = {name: f"s.{name}" for name in ("user_sec", "user_usec", "sys_sec", "sys_usec")}
+_USAGE = {"tres_usage_in_max": "s.tres_usage_in_max"}
+
+STEP_FIELDS = (
+    Field(
+        name="name", sacct="JobIDRaw", parse=lambda cell: cell.partition(".")[2],
+        view={"id_step": "s.id_step"}, decode=lambda row: database.name_step(row["id_step"]),
+    ),
+    Field(
+        name="state", sacct="State", parse=parse_state,
+        view={"state": "s.state"}, decode=lambda row: database.name_state(row["state"]),
+    ),
+    _time("start_seconds", "Start", "time_start", "s"),
+    _time("end_seconds", "End", "time_end", "s"),
+    Field(
+        name="tasks", sacct="NTasks", parse=parse_count,
+        view={"task_cnt": "s.task_cnt"}, decode=lambda row: row["task_cnt"],
+    ),
+    Field(
+        name="nodes", sacct="NNodes", parse=parse_count,
+        view={"nodes_alloc": "s.nodes_alloc"}, decode=lambda row: row["nodes_alloc"],
+    ),
+    Field(
+        name="cpu_seconds", sacct="TotalCPU", parse=parse_cpu_time,
+        view=_CPU_TIME, decode=database.decode_cpu_seconds,
+    ),
+    Field(
+        name="max_rss_bytes", sacct="MaxRSS", parse=parse_count, view=_USAGE, decode=database.decode_max_rss,
+    ),
+    Field(
+        name="is_sampled", sacct="MaxRSS", parse=bool, view=_USAGE, decode=lambda row: bool(row["tres_usage_in_max"]),
+    ),
+    Field(
+        name="exit_code", sacct="ExitCode", parse=lambda cell: parse_exit_status(cell)[0],
+        view={"exit_code": "s.exit_code"}, decode=lambda row: database.decode_exit_status(row)[0],
+    ),
+    Field(
+        name="exit_signal", sacct="ExitCode", parse=lambda cell: parse_exit_status(cell)[1],
+        view={"exit_code": "s.exit_code"}, decode=lambda row: database.decode_exit_status(row)[1],
+    ),
+    _text("node_list", "NodeList", "nodelist", "s.nodelist"),
+)  # fmt: skip
+"""Fields of ``StepRecord``, and whether the step was sampled."""
+
+LAST_COLUMN = "State"
+_SACCT_COLUMNS = {each.sacct: each.is_later for each in (*JOB_FIELDS, *STEP_FIELDS) if each.sacct != LAST_COLUMN}
+COLUMNS = tuple(column for column, is_later in _SACCT_COLUMNS.items() if not is_later)
+"""Columns that every release of sacct has; the state comes after all others."""
+LATER_COLUMNS = tuple(column for column, is_later in _SACCT_COLUMNS.items() if is_later)
+"""Columns to request where sacct has them: 20.11 lacks SubmitLine and Restarts, 22.05 Restarts, 23.11 StdOut."""
+
+
+def columns_of_view(declared: Iterable[Field]) -> dict[str, str]:
+    """Return the columns of a view with their SQL expressions."""
+    return {column: expression for each in declared for column, expression in each.view.items()}

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Join and summarise measurements, without I/O."""

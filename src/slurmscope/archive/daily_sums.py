@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep sums of jobs by day and by blocks of days, so that a long time is added up without looking at its jobs.
+
+A job counts once under no rule, and once more under each rule that found something in it.
+
+They are derived from the sums by day, and always changed with them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from sqlalchemy import Connection, Select, case, delete, func, insert, literal, select
+
+from slurmscope.archive.job_rows import ColumnValues, rules_of
+from slurmscope.archive.sum_tables import DAILY, NO_RULE, TOTALS, change_sums
+from slurmscope.core.log import fields
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.findings import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
+
+logger = logging.getLogger(__name__)
+
+
+RULE = "rule"
+DIMENSIONS = ("user", "account", "partition", "state")
+DAYS_AT_ONCE = 32
+"""How many days of an older archive are added up by one statement."""
+
+_KEYS = tuple(column.name for column in TOTALS.primary_key)
+TOTAL_SUMS = tuple(column.name for column in TOTALS.c if not column.primary_key)
+_KEPT = tuple(name for name in TOTAL_SUMS if name in DAILY.c)
+
+Key = tuple[str | int, ...]
+
+
+def total_rows(daily: Iterable[Mapping[str, Any]]) -> list[ColumnValues]:
+    """Return what changes of the sums by day add to those by one name."""
+    sums: dict[Key, list[int]] = defaultdict(lambda: [0] * len(TOTAL_SUMS))
+    for row in daily:
+        amounts = (*(row[name] for name in _KEPT), *_losses(row))
+        for key in _keys(row):
+            sums[key] = [old + new for old, new in zip(sums[key], amounts, strict=True)]
+    changed = ((key, amounts) for key, amounts in sorted(sums.items()) if any(amounts))
+    return [dict(zip(_KEYS + TOTAL_SUMS, (*key, *amounts), strict=True)) for key, amounts in changed]
+
+
+def _keys(row: Mapping[str, Any]) -> Iterator[Key]:
+    when = (row["span"], row["day"], row["cluster"])
+    if row["rule"] != NO_RULE:
+        yield RULE, *when, row["rule"]
+        return
+    for dimension in DIMENSIONS:
+        yield dimension, *when, row[dimension]
+
+
+def _losses(row: Mapping[str, Any]) -> Iterator[int]:
+    """Yield what is lost to failures, to time limits, and else to idle cores; the same for GPUs."""
+    state = row["state"]
+    for kind in ("core", "gpu"):
+        held = row[f"{kind}_milliseconds"]
+        yield held if state in FAILED_STATES else 0
+        yield held if state in TIMEOUT_STATES else 0
+        yield 0 if state in LOST_STATES else row[f"measured_{kind}_milliseconds"] - row[f"used_{kind}_milliseconds"]
+
+
+def fill_totals(connection: Connection) -> None:
+    """Add up the sums by day of an older archive, some days at a time; once more from the beginning if it was stopped.
+
+    Nothing else may change the sums by day meanwhile.
+    """
+    connection.execute(delete(TOTALS))
+    for rule in _next_values(connection, DAILY.c.rule):
+        for span in _next_values(connection, DAILY.c.span, DAILY.c.rule == rule):
+            same = (DAILY.c.rule == rule, DAILY.c.span == span)
+            first: int | None = connection.scalar(select(func.min(DAILY.c.day)).where(*same))
+            while first is not None:
+                end = first + DAYS_AT_ONCE
+                _fill_days(connection, rule, (*same, DAILY.c.day >= first, DAILY.c.day < end))
+                first = connection.scalar(select(func.min(DAILY.c.day)).where(*same, DAILY.c.day >= end))
+        logger.info("sums of an older archive were added up", extra=fields(rule=rule or "(all jobs)"))
+
+
+def _next_values(connection: Connection, column: Any, *conditions: Any) -> Iterator[Any]:
+    """Yield the different values of a column that an index is ordered by, without reading all rows."""
+    value = connection.scalar(select(func.min(column)).where(*conditions))
+    while value is not None:
+        yield value
+        value = connection.scalar(select(func.min(column)).where(*conditions, column > value))
+
+
+def _fill_days(connection: Connection, rule: str, conditions: tuple[Any, ...]) -> None:
+    for dimension in (RULE,) if rule != NO_RULE else DIMENSIONS:
+        statement = _sums_by(dimension).where(*conditions)
+        connection.execute(insert(TOTALS).from_select([*_KEYS, *TOTAL_SUMS], statement))
+
+
+def _sums_by(dimension: str) -> Select[Any]:
+    kept = tuple(func.coalesce(DAILY.c[name], 0) for name in _KEPT)
+    sums = (func.sum(amount) for amount in (*kept, *loss_columns(DAILY.c.state, kept)))
+    keys = (DAILY.c.span, DAILY.c.day, DAILY.c.cluster, DAILY.c[dimension])
+    return select(literal(dimension), *keys, *sums).group_by(*keys)
+
+
+def loss_columns(state: Any, amounts: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the losses of amounts in the order of the columns, as SQL."""
+    _, cores, measured_cores, used_cores, gpus, measured_gpus, used_gpus, *_ = amounts
+    return tuple(
+        loss
+        for held, unused in ((cores, measured_cores - used_cores), (gpus, measured_gpus - used_gpus))
+        for loss in (
+            case((state.in_(sorted(FAILED_STATES)), held), else_=0),
+            case((state.in_(sorted(TIMEOUT_STATES)), held), else_=0),
+            case((state.in_(sorted(LOST_STATES)), 0), else_=unused),
+        )
+    )
+
+
+DAY, BLOCK = 1, 32
+"""How many days a sum is of; a year of days is nearly as long as the list of its jobs, a year of blocks is short."""
+KEYS = ("rule", "span", "day", "cluster", "user", "account", "partition", "state")
+SUMS = tuple(column.name for column in DAILY.c if column.name not in KEYS)
+
+
+class SumChanges:
+    """Collect the changes of the sums."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._sums: dict[Key, list[int]] = defaultdict(lambda: [0] * len(SUMS))
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Count jobs in."""
+        self._count(rows, 1)
+
+    def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Count jobs out."""
+        self._count(rows, -1)
+
+    def write(self, connection: Connection) -> None:
+        """Change the sums; always in the same order, so that two writers cannot wait for each other."""
+        rows = self.rows()
+        change_sums(connection, DAILY, rows)
+        change_sums(connection, TOTALS, total_rows(rows))
+
+    def rows(self) -> list[ColumnValues]:
+        """Return what is added to each sum."""
+        changed = ((key, sums) for key, sums in sorted(self._sums.items()) if any(sums))
+        return [dict(zip(KEYS + SUMS, (*key, *sums), strict=True)) for key, sums in changed]
+
+    def _count(self, rows: Iterable[Mapping[str, Any]], sign: int) -> None:
+        for row in rows:
+            names = [row[name] for name in KEYS[3:]]
+            amounts = _amounts(row)
+            day = row["submit_seconds"] // DAY_SECONDS
+            for rule, span in product((NO_RULE, *rules_of(row)), (DAY, BLOCK)):
+                sums = self._sums[rule, span, day - day % span, *names]
+                for index, amount in enumerate(amounts):
+                    sums[index] += sign * amount
+
+
+def _amounts(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return what one job adds, in the order of the columns."""
+    cores, used_cores = row["core_seconds"], row["used_core_seconds"]
+    gpus, used_gpus = row["gpu_seconds"], row["used_gpu_seconds"]
+    return (
+        1,
+        _milliseconds(cores),
+        0 if used_cores is None else _milliseconds(cores),
+        _milliseconds(used_cores or 0.0),
+        _milliseconds(gpus),
+        0 if used_gpus is None else _milliseconds(gpus),
+        _milliseconds(used_gpus or 0.0),
+        int(row["worst"] is not None),
+        _milliseconds(row["blocked_core_seconds"] or 0.0),
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open the database of the archive, and convert its exceptions into one-sentence errors.
+
+No connection is opened before the first query: an unreachable server does not prevent a start. A broken connection is
+replaced; every query, and every wait for a connection, has a time limit.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from slurmscope.archive.drivers import PATIENT, WRITES, Driver, choose_driver
+from slurmscope.archive.migrations import (
+    ShowStep,
+    Step,
+    check_version,
+    estimate_rows,
+    has_more_rows,
+    is_older,
+    one_migration_at_a_time,
+    plan_steps,
+    prepare_schema,
+    read_version,
+)
+from slurmscope.archive.session_lock import SessionLock, make_session_lock
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.archive.tables import JOBS
+from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, ArchiveTooLarge
+from slurmscope.core.log import escape, fields
+
+logger = logging.getLogger(__name__)
+
+
+POOL_SIZE = 10
+MAX_OVERFLOW = 14
+RECYCLE_SECONDS = 1800
+SCHEMA_SECONDS = 10.0
+"""How often readers check that the tables are still those of this release; writers always do."""
+AUTOMATIC_ROWS = 100_000
+"""An archive with at most so many jobs is migrated when it is opened, which takes seconds."""
+
+# Deadlock and lock wait in MariaDB; serialization failure and deadlock in PostgreSQL.
+_CONFLICTS = frozenset({1205, 1213, "40001", "40P01"})
+# Packet and column of MariaDB; a limit of the program in PostgreSQL.
+_TOO_LARGE = frozenset({1153, 1406, "54000"})
+# PyMySQL: the connection broke before, or after, the statement was sent.
+_BROKEN = frozenset({2006, 2013})
+# What PyMySQL writes as two bytes.
+_ESCAPED_BYTES = b"\0\n\r\x1a\"'\\"
+_STATEMENT_BYTES = 1024
+_SURELY_REPORTED_BYTES = 64 * 1024
+_MESSAGE_LIMIT = 300
+_ATTEMPT = re.compile(r"^- host: .*?: connection failed: (.+)$", re.MULTILINE)
+
+
+class ArchiveConflict(ArchiveError):
+    """Another writer was at the same rows; the same once more will do."""
+
+
+class Database:
+    """Lend connections to one database, from any thread. Every failure is an ``ArchiveError``."""
+
+    def __init__(self, settings: ArchiveSettings, *, may_migrate: bool = True) -> None:
+        """Keep where it is, and whether opening it may migrate a small archive of an earlier release."""
+        self.settings = settings
+        self._may_migrate = may_migrate
+        self._url = make_url(settings.url)
+        self._driver = choose_driver(self._url, settings)
+        self._engine = _make_engine(self._url, self._driver, settings)
+        self._check_writer: Callable[[Connection], None] = lambda _: None
+        self._leave: Callable[[], None] = lambda: None
+        self._is_prepared = False
+        self._check_schema_at = 0.0
+        self._preparing = threading.Lock()
+
+    @property
+    def dialect(self) -> str:
+        """Return sqlite, mariadb or postgresql."""
+        return self._engine.dialect.name
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Yield a connection for queries."""
+        with self._raising_archive_errors(), self._lend(self._engine.connect) as connection:
+            self._check_schema(connection)
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction: committed at the end of the block, rolled back on an error."""
+        with self._raising_archive_errors(), self._lend(lambda: self._writer().begin()) as connection:
+            check_version(connection, is_locking=True)
+            self._check_writer(connection)
+            yield connection
+
+    def fenced(self, check: Callable[[Connection], None], leave: Callable[[], None]) -> Database:
+        """Return this database for a writer that must pass a check at the beginning of every transaction.
+
+        ``leave`` is called when the tables are found to be those of another release.
+        """
+        fenced = copy.copy(self)
+        fenced._check_writer = check
+        fenced._leave = leave
+        return fenced
+
+    def make_lock(self, name: str) -> SessionLock:
+        """Return the lock of this name, which one process at a time can hold; nothing is opened yet."""
+        return make_session_lock(self._url, self.settings, name)
+
+    def refresh_statistics(self) -> None:
+        """Run ANALYZE on SQLite, so that it chooses the right index; servers do so by themselves."""
+        if self.dialect == "sqlite":
+            with self.writing() as connection:
+                connection.execute(text("ANALYZE"))
+
+    def flush(self) -> None:
+        """Move what was written into the SQLite file itself, so that a copy of it without its WAL is not empty."""
+        if self.dialect == "sqlite":
+            self._prepare()
+            with self._raising_archive_errors(), closing(self._engine.raw_connection()) as connection:
+                # Past SQLAlchemy: it must not be in a transaction. It waits for no reader and no writer.
+                connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+
+    def close(self) -> None:
+        """Close all connections; a later query opens new ones."""
+        with self._raising_archive_errors():
+            self._engine.dispose()
+
+    @contextmanager
+    def _lend(self, lend: Callable[[], Any]) -> Iterator[Connection]:
+        self._prepare()
+        with lend() as connection:
+            yield connection
+
+    def _prepare(self) -> None:
+        if self._is_prepared:
+            return
+        with self._preparing:
+            if not self._is_prepared:
+                self._driver.make_room()
+                self._prepare_schema()
+                self._is_prepared = True
+
+    def plan_migration(self) -> tuple[tuple[Step, int], ...]:
+        """Return what a migration would do, each step with about as many rows as its table has; change nothing."""
+        with self._raising_archive_errors(), self._patient_engine() as engine, engine.connect() as connection:
+            return tuple((step, estimate_rows(connection, step.table)) for step in plan_steps(connection))
+
+    def migrate(self, show_step: ShowStep) -> None:
+        """Create or migrate the tables, however long it takes."""
+        self._driver.make_room()
+        with self._raising_archive_errors(), self._patient_engine() as engine:
+            _prepare(engine, show_step)
+
+    def _prepare_schema(self) -> None:
+        """Create the tables, or migrate a small archive; one that takes long is left to the command."""
+        # Within the ordinary time limit: an unreachable server is noticed here.
+        with self._engine.connect() as connection:
+            version = read_version(connection)
+            if is_older(version) and not self._migrates_itself(connection):
+                raise ArchiveSchemaError(
+                    f"the archive has the schema {version} of an earlier release: stop the portals of that release, "
+                    "back it up, and run slurmscope archive migrate"
+                )
+        if not is_older(version):
+            _prepare(self._engine)
+            return
+        logger.info("migrating the archive to a new schema", extra=fields(archive=self._shown))
+        with self._patient_engine() as engine:
+            _prepare(engine)
+
+    def _migrates_itself(self, connection: Connection) -> bool:
+        return self._may_migrate and not has_more_rows(connection, JOBS, AUTOMATIC_ROWS)
+
+    def _check_schema(self, connection: Connection) -> None:
+        """Notice now and then that a later release has migrated the tables."""
+        if time.monotonic() >= self._check_schema_at:
+            check_version(connection)
+            self._check_schema_at = time.monotonic() + SCHEMA_SECONDS
+
+    @contextmanager
+    def _patient_engine(self) -> Iterator[Engine]:
+        """Yield an engine without the time limit of queries."""
+        engine = _make_engine(self._url, choose_driver(self._url, self.settings, PATIENT), self.settings)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+    def _writer(self) -> Engine:
+        return self._engine.execution_options(**{WRITES: True})
+
+    @contextmanager
+    def _raising_archive_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ArchiveSchemaError:
+            self._leave()
+            raise
+        except PoolTimeoutError as error:
+            raise ArchiveError(
+                f"the archive {self._shown} is busy: no connection was free in time; try again later"
+            ) from error
+        except DBAPIError as error:
+            first = _first_error(error)
+            raise self._kind(first)(self._message(first.orig)) from error
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+            raise ArchiveError(self._message(error)) from error
+
+    def _kind(self, error: DBAPIError) -> type[ArchiveError]:
+        if _is_conflict(error):
+            return ArchiveConflict
+        return ArchiveTooLarge if _is_too_large(error) or self._broke_by_size(error) else ArchiveError
+
+    def _broke_by_size(self, error: DBAPIError) -> bool:
+        """Return whether MariaDB closed the connection because of a large row.
+
+        It does so in the middle of a packet over its limit, and its reason is lost with the connection. An
+        unreachable server looks the same, so the limit is queried on a new connection.
+        """
+        sent_bytes = _largest_row_bytes(error.params)
+        if self.dialect != "mariadb" or _codes(error).isdisjoint(_BROKEN) or sent_bytes < _SURELY_REPORTED_BYTES:
+            return False
+        try:
+            with self._engine.connect() as connection:
+                limit_bytes = connection.scalar(text("SELECT @@max_allowed_packet"))
+        except (SQLAlchemyError, OSError):
+            return False
+        return sent_bytes + _STATEMENT_BYTES > int(limit_bytes)
+
+    @property
+    def _shown(self) -> str:
+        return escape(_without_password(self._url), _MESSAGE_LIMIT)
+
+    def _message(self, error: BaseException | None) -> str:
+        """Return the first line of a database error; the others may repeat data."""
+        return f"the archive {self._shown} could not be read or written: {escape(_first_line(error), _MESSAGE_LIMIT)}"
+
+
+def _make_engine(url: URL, driver: Driver, settings: ArchiveSettings) -> Engine:
+    engine = create_engine(
+        driver.make_url(url),
+        connect_args=dict(driver.connect_arguments()),
+        hide_parameters=True,
+        isolation_level=driver.isolation_level,
+        max_overflow=MAX_OVERFLOW,
+        pool_pre_ping=driver.is_remote,
+        pool_recycle=RECYCLE_SECONDS,
+        pool_size=POOL_SIZE,
+        pool_timeout=settings.timeout,
+    )
+    driver.attach(engine)
+    return engine
+
+
+def _prepare(engine: Engine, show_step: ShowStep | None = None) -> None:
+    """Create or migrate the tables; retry once if another process did so at the same moment."""
+    writer = engine.execution_options(**{WRITES: True})
+    for is_last in (False, True):
+        try:
+            with one_migration_at_a_time(writer) as connection:
+                prepare_schema(connection, show_step)
+            return
+        except DBAPIError as error:
+            if is_last or error.connection_invalidated:
+                raise
+
+
+def _without_password(url: URL) -> str:
+    hosts = url.query.get("host")
+    if isinstance(hosts, tuple):
+        user = f"{url.username}@" if url.username else ""
+        return f"{url.drivername}://{user}{','.join(hosts)}/{url.database}"
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
+def _first_line(error: BaseException | None) -> str:
+    # PyMySQL raises a number and a message.
+    said = str(error.args[-1]) if error is not None and error.args else repr(error)
+    # psycopg repeats the failure of the last host, and lists those of all.
+    if attempts := _ATTEMPT.findall(said):
+        return "; ".join(dict.fromkeys(attempts))
+    return next((line.strip() for line in said.splitlines() if line.strip()), "no reason was given")
+
+
+def _first_error(error: DBAPIError) -> DBAPIError:
+    """Return what went wrong first: on a connection that the server has closed, the ROLLBACK fails in its turn."""
+    first: DBAPIError = error
+    earlier = error.__context__
+    # An ArchiveError was raised before: its causes are not those of a later attempt.
+    while earlier is not None and not isinstance(earlier, ArchiveError):
+        first = earlier if isinstance(earlier, DBAPIError) else first
+        earlier = earlier.__context__
+    return first
+
+
+def _is_conflict(error: DBAPIError) -> bool:
+    if isinstance(error, IntegrityError):
+        return True
+    return not _codes(error).isdisjoint(_CONFLICTS)
+
+
+def _is_too_large(error: DBAPIError) -> bool:
+    is_sqlite = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_TOOBIG
+    return is_sqlite or not _codes(error).isdisjoint(_TOO_LARGE)
+
+
+def _codes(error: DBAPIError) -> frozenset[object]:
+    """Return the number of MariaDB, or the state of PostgreSQL."""
+    number = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    return frozenset({number, getattr(error.orig, "sqlstate", None)})
+
+
+def _largest_row_bytes(params: object) -> int:
+    """Return how long the binary values of the largest row are as PyMySQL sends them."""
+    rows = params if isinstance(params, list) else [params]
+    return max((_sent_bytes(row) for row in rows), default=0)
+
+
+def _sent_bytes(row: object) -> int:
+    values: Iterable[object] = row.values() if isinstance(row, dict) else row if isinstance(row, tuple) else ()
+    blobs = [value for value in values if isinstance(value, bytes)]
+    return sum(2 * len(blob) - len(blob.translate(None, _ESCAPED_BYTES)) for blob in blobs)

@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Define the interface of the job archive. Every read takes the viewer and returns only what they may see."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from slurmscope.archive.metric_ranges import JobHistogram, JobMetric, MetricRange
+from slurmscope.jobs.findings import find_state_cause
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Severity
+from slurmscope.jobs.viewer import Viewer
+from slurmscope.jobs.wait_times import WaitingTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """Hold one line of a job list; ratios are 0 to 1, None when not measured."""
+
+    cluster: str
+    job_id: int
+    shown_id: str
+    array_job_id: int | None
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: str
+    submit_seconds: int
+    start_seconds: int | None
+    end_seconds: int | None
+    run_seconds: float
+    nodes: int
+    cpus: int | None
+    gpus: int
+    memory_bytes: float | None
+    cpu_ratio: float | None
+    memory_ratio: float | None
+    gpu_ratio: float | None
+    time_ratio: float | None
+    core_seconds: float
+    """Cores times run time."""
+    wasted_core_seconds: float | None
+    wasted_gpu_seconds: float | None
+    worst: Severity | None
+    rules: tuple[str, ...]
+    eligible_seconds: int | None = None
+    wait_seconds: float | None = None
+    """From the time the job was eligible to start, else from its submission, to its start."""
+    time_limit_seconds: int | None = None
+    """None is unknown or unlimited."""
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    derived_exit_code: int | None = None
+    """Highest exit code of the steps, as Slurm's DerivedExitCode."""
+    derived_exit_signal: int | None = None
+    het_job_id: int | None = None
+    het_offset: int | None = None
+    tasks: int | None = None
+    blocked_core_seconds: float | None = None
+    reason: str = ""
+    """Why a pending job waits, in Slurm's word; empty for all others."""
+    array_tasks: int = 1
+    """How many jobs this line stands for: the pending tasks of an array are one line."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether this is a line of pending jobs, which are not archived."""
+        return bool(self.reason)
+
+    @property
+    def lost_core_seconds(self) -> float | None:
+        """Return the lost core time, from all causes; None when it is not known."""
+        if find_state_cause(self.state) is not None:
+            return self.core_seconds
+        if self.wasted_core_seconds is None:
+            return self.blocked_core_seconds
+        return self.wasted_core_seconds + (self.blocked_core_seconds or 0.0)
+
+    @property
+    def lost_gpu_seconds(self) -> float | None:
+        """Return the lost GPU time, from all causes; None when it is not known."""
+        is_lost = find_state_cause(self.state) is not None
+        return self.gpus * self.run_seconds if is_lost and self.gpus else self.wasted_gpu_seconds
+
+    @property
+    def is_too_short(self) -> bool:
+        """Return whether the job has no findings because it ran too short to be judged by most rules."""
+        return self.worst is None and self.start_seconds is not None and self.run_seconds < MIN_JUDGED_SECONDS
+
+
+RunId = tuple[str, int, int]
+"""Identify one run as accounting and the archive do: by cluster, job ID and submit time."""
+
+
+class IncompleteRun(NamedTuple):
+    """Hold a report that misses numbers, without its curves, and its number in the archive."""
+
+    number: int
+    report: JobReport
+
+
+class PagePosition(NamedTuple):
+    """Position where a page of a list ended: lists go from the newest submission to the oldest."""
+
+    submit_seconds: int
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Select jobs; None and empty mean all. Times are of submission."""
+
+    cluster: str = ""
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    state: str = ""
+    name: str = ""
+    """Prefix of the job's name."""
+    rule: str = ""
+    worst: Severity | None = None
+    array_job_id: int | None = None
+    het_job_id: int | None = None
+    node: str = ""
+    """Name of a node that the job ran on; jobs that an older release archived are not found by it."""
+    shown_ids: tuple[str, ...] = ()
+    """Job IDs as users write them; that of an array selects its tasks."""
+    since_seconds: int | None = None
+    until_seconds: int | None = None
+    is_running: bool | None = None
+    ranges: tuple[MetricRange, ...] = ()
+    """Ranges that numbers of the job must be in; a number that is unknown is in none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """Hold one page of a list; ``next_key`` is None on the last."""
+
+    rows: tuple[JobRow, ...]
+    next_key: PagePosition | None
+
+
+class GroupBy(enum.StrEnum):
+    """What totals are grouped by."""
+
+    CLUSTER = "cluster"
+    USER = "user"
+    ACCOUNT = "account"
+    PARTITION = "partition"
+    STATE = "state"
+    DAY = "day"
+    RULE = "rule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseTotal:
+    """Hold totals of jobs; ``key`` is a name, or a day as YYYY-MM-DD (UTC, of submission).
+
+    ``measured_core_seconds`` is the part of ``core_seconds`` whose use was measured: ``used_core_seconds`` is out of
+    that part. The same holds for GPUs.
+    """
+
+    key: str
+    jobs: int
+    core_seconds: float
+    measured_core_seconds: float
+    used_core_seconds: float
+    gpu_seconds: float
+    measured_gpu_seconds: float
+    used_gpu_seconds: float
+    jobs_with_findings: int
+    blocked_core_seconds: float = 0.0
+    """Time of cores that other jobs could not use, because these jobs requested memory that they did not need."""
+    failed_core_seconds: float = 0.0
+    """All core time of jobs that failed; ``model.waste`` says in which states."""
+    timeout_core_seconds: float = 0.0
+    """All core time of jobs that reached their time limit."""
+    unused_core_seconds: float = 0.0
+    """Measured idle core time of all other jobs."""
+    failed_gpu_seconds: float = 0.0
+    timeout_gpu_seconds: float = 0.0
+    unused_gpu_seconds: float = 0.0
+
+    @property
+    def lost_core_seconds(self) -> float:
+        """Return the core time that was lost, each second to one cause."""
+        held = self.failed_core_seconds + self.timeout_core_seconds + self.unused_core_seconds
+        return held + self.blocked_core_seconds
+
+    @property
+    def lost_gpu_seconds(self) -> float:
+        """Return the GPU time that was lost, each second to one cause."""
+        return self.failed_gpu_seconds + self.timeout_gpu_seconds + self.unused_gpu_seconds
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        """Return the used share of the measured core time."""
+        return self.used_core_seconds / self.measured_core_seconds if self.measured_core_seconds else None
+
+    @property
+    def idle_core_seconds(self) -> float | None:
+        """Return the measured core time that was not used."""
+        return self.measured_core_seconds - self.used_core_seconds if self.measured_core_seconds else None
+
+    @property
+    def gpu_ratio(self) -> float | None:
+        """Return the used share of the measured GPU time."""
+        return self.used_gpu_seconds / self.measured_gpu_seconds if self.measured_gpu_seconds else None
+
+
+class TotalOrder(enum.StrEnum):
+    """What totals are ordered by, largest first."""
+
+    IDLE = "idle_core_seconds"
+    LOST = "lost_core_seconds"
+    FAILED = "failed_core_seconds"
+    TIMEOUT = "timeout_core_seconds"
+    UNUSED = "unused_core_seconds"
+    BLOCKED = "blocked_core_seconds"
+    LOST_GPU = "lost_gpu_seconds"
+    CORES = "core_seconds"
+    GPUS = "gpu_seconds"
+    JOBS = "jobs"
+
+    def read(self, total: UseTotal) -> float:
+        """Return the number to order by; what was not measured comes last."""
+        return float(getattr(total, self.value) or 0.0)
+
+
+class Archive(Protocol):
+    """Store job reports; raises ``ArchiveError``."""
+
+    def save(self, reports: Sequence[JobReport]) -> None:
+        """Store reports, replacing older ones of the same runs, all or none."""
+        ...
+
+    def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
+        """Return the runs of the job with this unique id, newest first; none if the viewer may not see them."""
+        ...
+
+    def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
+        """Return jobs by their id as users write it: 12, 12_3, 12+1; for a whole array see ``list_jobs``."""
+        ...
+
+    def list_jobs(
+        self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+    ) -> JobPage:
+        """Return one page of jobs, newest first."""
+        ...
+
+    def total(
+        self,
+        viewer: Viewer,
+        wanted: JobFilter,
+        by: GroupBy,
+        *,
+        limit: int = 100,
+        order: TotalOrder = TotalOrder.IDLE,
+    ) -> tuple[UseTotal, ...]:
+        """Return totals, largest first; days in order."""
+        ...
+
+    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> JobHistogram:
+        """Count the newest matching jobs in classes of a metric."""
+        ...
+
+    def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
+        """Return ended runs of the same user, name and cluster that were submitted before this one, newest first."""
+        ...
+
+    def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
+        """Return how long jobs of each shape waited that were submitted since this day; it contains no names."""
+        ...
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of the clusters that jobs are of, in order."""
+        ...
+
+    def unfinished_runs(self, *, cluster: str = "") -> frozenset[RunId]:
+        """Return every run that was running when it was last saved."""
+        ...
+
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
+        """Return which runs of these jobs are stored and had ended."""
+        ...
+
+    def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+MAX_NOTE = 2000
+
+
+MAX_TAG = 32
+
+
+MAX_VIEW_NAME = 80
+
+
+MAX_VIEW_QUERY = 2000
+
+
+class NotedKind(enum.StrEnum):
+    """What a note or tag is about."""
+
+    JOB = "job"
+    USER = "user"
+
+
+class NotedThing(NamedTuple):
+    """Name a job by its cluster and ID as users write it, or a user; a user has no cluster."""
+
+    kind: NotedKind
+    cluster: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Hold a note of a member of staff."""
+
+    note_id: int
+    author: str
+    at_seconds: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedView:
+    """Hold a filter of the job list with a name."""
+
+    view_id: int
+    owner: str
+    name: str
+    query: str
+    """As in the address, beginning with ``?``; empty for all jobs."""
+    is_shared: bool
+    """Whether other staff see it."""
+
+
+class StaffNotes:
+    """Store notes and tags, which only staff see; raises ``ArchiveError``. Without an archive nothing is stored."""
+
+    def list_notes(self, viewer: Viewer, thing: NotedThing) -> tuple[Note, ...]:
+        """Return notes, oldest first; none for viewers who are not staff."""
+        return ()
+
+    def add_note(self, viewer: Viewer, thing: NotedThing, text: str) -> None:
+        """Add a note of this viewer."""
+
+    def delete_note(self, viewer: Viewer, thing: NotedThing, note_id: int) -> None:
+        """Delete a note."""
+
+    def list_tags(self, viewer: Viewer, thing: NotedThing) -> tuple[str, ...]:
+        """Return tags in order; none for viewers who are not staff."""
+        return ()
+
+    def set_tag(self, viewer: Viewer, thing: NotedThing, tag: str, *, is_set: bool) -> None:
+        """Set or remove a tag."""
+
+    def list_tagged(self, viewer: Viewer, tag: str = "") -> tuple[tuple[str, NotedThing], ...]:
+        """Return tags with what they are on, newest first, of one tag or of all; none unless the viewer is staff."""
+        return ()
+
+
+class SavedViews:
+    """Store saved filters; raises ``ArchiveError``. Without an archive nothing is stored."""
+
+    def list_views(self, viewer: Viewer) -> tuple[SavedView, ...]:
+        """Return the viewer's own views, and for staff those that others share, by name."""
+        return ()
+
+    def save_view(self, viewer: Viewer, name: str, query: str, *, is_shared: bool) -> None:
+        """Save a view under a name, in place of the viewer's own one of that name; only staff can share."""
+
+    def delete_view(self, viewer: Viewer, view_id: int) -> None:
+        """Delete a view of the viewer; that of another person stays."""

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Define the tables of the archive; ``migrations`` brings an older archive up to date.
+
+Lists read only the narrow table of jobs; reports and curves lie apart. Every index of a list ends in the order of the
+list, newest submission first, so that a page is read from the index and nothing is sorted. ``sum_tables`` has the sums.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, Text
+
+from slurmscope.archive.columns import (
+    BODY_TYPE,
+    METADATA,
+    PARTITION_OPTIONS,
+    RUN_TYPE,
+    TABLE_OPTIONS,
+    add_rest,
+    name_type,
+)
+from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
+from slurmscope.archive.texts import CLUSTER_LENGTH, RULE_LENGTH, SHOWN_LENGTH, STATE_LENGTH, TITLE_LENGTH
+
+SCHEMA_VERSION = 3
+
+SCHEMA = Table(
+    "slurmscope_schema",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+    **TABLE_OPTIONS,
+)
+
+JOBS = Table(
+    "slurmscope_jobs",
+    METADATA,
+    Column("run_id", RUN_TYPE, primary_key=True),
+    Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
+    Column("job_id", BigInteger, nullable=False),
+    Column("submit_seconds", BigInteger, nullable=False),
+    Column("shown_id", name_type(SHOWN_LENGTH), nullable=False),
+    Column("array_job_id", BigInteger),
+    Column("name", name_type(TITLE_LENGTH), nullable=False),
+    Column("user", name_type(), nullable=False),
+    Column("account", name_type(), nullable=False),
+    Column("partition", name_type(), nullable=False),
+    Column("state", name_type(STATE_LENGTH), nullable=False),
+    Column("start_seconds", BigInteger),
+    Column("end_seconds", BigInteger),
+    Column("is_unfinished", Boolean, nullable=False),
+    Column("run_seconds", Double, nullable=False),
+    Column("nodes", BigInteger, nullable=False),
+    Column("cpus", BigInteger, nullable=False),
+    Column("gpus", BigInteger, nullable=False),
+    Column("memory_bytes", Double),
+    Column("cpu_ratio", Double),
+    Column("memory_ratio", Double),
+    Column("gpu_ratio", Double),
+    Column("time_ratio", Double),
+    Column("core_seconds", Double, nullable=False),
+    Column("used_core_seconds", Double),
+    Column("wasted_core_seconds", Double),
+    Column("gpu_seconds", Double, nullable=False),
+    Column("used_gpu_seconds", Double),
+    Column("wasted_gpu_seconds", Double),
+    Column("worst", name_type(STATE_LENGTH)),
+    Column("rules", Text, nullable=False),
+    # Since version 2; None in the rows that version 1 wrote, where they are unknown.
+    Column("eligible_seconds", BigInteger),
+    Column("wait_seconds", Double),
+    Column("time_limit_seconds", BigInteger),
+    Column("exit_code", Integer),
+    Column("exit_signal", Integer),
+    Column("derived_exit_code", Integer),
+    Column("derived_exit_signal", Integer),
+    Column("het_job_id", BigInteger),
+    Column("het_offset", BigInteger),
+    Column("tasks", BigInteger),
+    Column("blocked_core_seconds", Double),
+    Index("slurmscope_jobs_run", "job_id", "cluster", "submit_seconds", unique=True),
+    Index("slurmscope_jobs_submit", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_user", "user", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_account", "account", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_partition", "partition", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_state", "state", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_user_state", "user", "state", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_account_state", "account", "state", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_partition_state", "partition", "state", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_worst", "worst", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_array", "array_job_id", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_shown", "shown_id"),
+    Index("slurmscope_jobs_name", "name", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_user_name", "user", "name", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_het", "het_job_id"),
+    Index("slurmscope_jobs_unfinished", "is_unfinished", "submit_seconds"),
+    # Since version 3.
+    Index("slurmscope_jobs_cluster", "cluster", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_cluster_user", "cluster", "user", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_cluster_partition", "cluster", "partition", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_cluster_state", "cluster", "state", "submit_seconds", "job_id"),
+    **TABLE_OPTIONS,
+)
+
+FINDINGS = Table(
+    "slurmscope_findings",
+    METADATA,
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("rule", name_type(RULE_LENGTH), primary_key=True),
+    Column("severity", name_type(STATE_LENGTH), nullable=False),
+    # The names and the order of the job once more: a page of one rule is found without looking at other jobs.
+    Column("user", name_type(), nullable=False),
+    Column("account", name_type(), nullable=False),
+    Column("submit_seconds", BigInteger, nullable=False),
+    Column("job_id", BigInteger, nullable=False),
+    # Since version 2.
+    Column("suggestion", name_type(TITLE_LENGTH)),
+    Index("slurmscope_findings_rule", "rule", "submit_seconds", "job_id"),
+    Index("slurmscope_findings_user", "user", "rule", "submit_seconds", "job_id"),
+    Index("slurmscope_findings_account", "account", "rule", "submit_seconds", "job_id"),
+    **TABLE_OPTIONS,
+)
+
+# Since version 2: which nodes a job ran on. A page of one node is found without looking at other jobs.
+JOB_NODES = Table(
+    "slurmscope_job_nodes",
+    METADATA,
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("node", name_type(), primary_key=True),
+    Column("user", name_type(), nullable=False),
+    Column("account", name_type(), nullable=False),
+    Column("submit_seconds", BigInteger, nullable=False),
+    Column("job_id", BigInteger, nullable=False),
+    Index("slurmscope_job_nodes_node", "node", "submit_seconds", "job_id"),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+
+# Since version 2: ended runs without numbers that the time series server may return later.
+INCOMPLETE = Table(
+    "slurmscope_incomplete",
+    METADATA,
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("end_seconds", BigInteger, nullable=False),
+    **TABLE_OPTIONS,
+)
+
+REPORTS = Table(
+    "slurmscope_reports",
+    METADATA,
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+    Column("body", BODY_TYPE, nullable=False),
+    **TABLE_OPTIONS,
+    **PARTITION_OPTIONS,
+)
+add_rest(REPORTS)
+
+CURVES = Table(
+    "slurmscope_curves",
+    METADATA,
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("submit_seconds", BigInteger, nullable=False),
+    Column("body", BODY_TYPE, nullable=False),
+    Index("slurmscope_curves_submit", "submit_seconds"),
+    **TABLE_OPTIONS,
+    **PARTITION_OPTIONS,
+)
+add_rest(CURVES)
+
+# Since version 2: what the later of two runs of the same name made of the advice that the earlier one got.
+ADVICE = Table(
+    "slurmscope_advice",
+    METADATA,
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("rule", name_type(RULE_LENGTH), primary_key=True),
+    Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
+    Column("suggestion", name_type(TITLE_LENGTH), nullable=False),
+    Column("is_followed", Boolean),
+    Column("is_gone", Boolean),
+    Column("is_first", Boolean, nullable=False),
+    Column("saved_core_seconds", Double),
+    Column("saved_gpu_seconds", Double),
+    Column("saved_memory_byte_seconds", Double),
+    # The advised run; it may be deleted before the later one.
+    Column("advised_job_id", BigInteger, nullable=False),
+    Column("advised_submit_seconds", BigInteger, nullable=False),
+    Column("advised_account", name_type(), nullable=False),
+    Column("advised_shown_id", name_type(SHOWN_LENGTH), nullable=False),
+    Column("advised_state", name_type(STATE_LENGTH), nullable=False),
+    Column("advised_run_seconds", Double, nullable=False),
+    Column("advised_nodes", BigInteger, nullable=False),
+    Column("advised_cpus", BigInteger, nullable=False),
+    Column("advised_gpus", BigInteger, nullable=False),
+    Column("advised_memory_bytes", Double),
+    Column("advised_time_limit_seconds", BigInteger),
+    Index("slurmscope_advice_advised", "advised_job_id", "cluster", "advised_submit_seconds"),
+    **TABLE_OPTIONS,
+)
+
+CHECKPOINTS = Table(
+    "slurmscope_checkpoints",
+    METADATA,
+    Column("name", name_type(), primary_key=True),
+    Column("value", Text, nullable=False),
+    **TABLE_OPTIONS,
+)
+
+MAILS = Table(
+    "slurmscope_mails",
+    METADATA,
+    Column("recipient", name_type(), primary_key=True),
+    Column("subject", name_type(), primary_key=True),
+    Column("sent_seconds", BigInteger, nullable=False),
+    **TABLE_OPTIONS,
+)
+
+OPT_OUTS = Table(
+    "slurmscope_opt_outs",
+    METADATA,
+    Column("user", name_type(), primary_key=True),
+    **TABLE_OPTIONS,
+)
+
+TOKENS = Table(
+    "slurmscope_tokens",
+    METADATA,
+    Column("token_id", RUN_TYPE, primary_key=True),
+    Column("token_hash", name_type(64), nullable=False, unique=True),
+    Column("name", name_type(), nullable=False),
+    Column("role", name_type(STATE_LENGTH), nullable=False),
+    Column("purpose", name_type(), nullable=False),
+    Column("created_seconds", BigInteger, nullable=False),
+    Column("last_used_seconds", BigInteger),
+    Column("expires_seconds", BigInteger),
+    **TABLE_OPTIONS,
+)
+
+AUDIT = Table(
+    "slurmscope_audit",
+    METADATA,
+    Column("audit_id", RUN_TYPE, primary_key=True),
+    Column("at_seconds", BigInteger, nullable=False),
+    Column("viewer", name_type(), nullable=False),
+    Column("role", name_type(STATE_LENGTH), nullable=False),
+    Column("route", name_type(), nullable=False),
+    Column("subject", name_type(TITLE_LENGTH), nullable=False),
+    **TABLE_OPTIONS,
+)
+
+# Since version 2: notes and tags of staff, and saved filters of job lists.
+NOTES = Table(
+    "slurmscope_notes",
+    METADATA,
+    Column("note_id", RUN_TYPE, primary_key=True),
+    Column("kind", name_type(STATE_LENGTH), nullable=False),
+    Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
+    Column("name", name_type(), nullable=False),
+    Column("author", name_type(), nullable=False),
+    Column("at_seconds", BigInteger, nullable=False),
+    Column("text", Text, nullable=False),
+    Index("slurmscope_notes_name", "name", "kind", "cluster"),
+    **TABLE_OPTIONS,
+)
+
+TAGS = Table(
+    "slurmscope_tags",
+    METADATA,
+    Column("name", name_type(), primary_key=True),
+    Column("kind", name_type(STATE_LENGTH), primary_key=True),
+    Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
+    Column("tag", name_type(STATE_LENGTH), primary_key=True),
+    Column("author", name_type(), nullable=False),
+    Column("at_seconds", BigInteger, nullable=False),
+    Index("slurmscope_tags_tag", "tag", "at_seconds"),
+    **TABLE_OPTIONS,
+)
+
+VIEWS = Table(
+    "slurmscope_views",
+    METADATA,
+    Column("view_id", RUN_TYPE, primary_key=True),
+    Column("owner", name_type(), nullable=False),
+    Column("name", name_type(), nullable=False),
+    Column("query", Text, nullable=False),
+    Column("is_shared", Boolean, nullable=False),
+    Index("slurmscope_views_owner", "owner", "name"),
+    **TABLE_OPTIONS,
+)
+
+RUN_TABLES = (FINDINGS, JOB_NODES, ADVICE, INCOMPLETE, REPORTS, CURVES, JOBS)
+"""Tables with rows of single runs, in the order in which they are deleted."""
+
+SUM_TABLES = (DAILY, TOTALS, WAITS, ADVICE_SUMS)

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make command-line options from declared settings.
+
+``--help`` of a command fits on one screen: its own options, the few settings that most people need, and examples.
+``--help-all`` lists every setting.
+
+They have one dash or two, and a value after ``=`` or as the next argument: ``-promserver http://host:9090 -port 9846``.
+
+Those take long flags with one dash, and booleans as ``-flag=false``. The arguments are rewritten before click
+parses them, so no other code has to know the old spelling.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import click
+
+from slurmscope.cli.output import format_examples
+from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
+from slurmscope.core.config import Config, load, own_environment
+from slurmscope.core.settings import Section, Setting
+from slurmscope.exporter.collector import Role
+from slurmscope.exporter.profiles import resolve_profile
+from slurmscope.exporter.settings import resolve_collectors
+
+_FLAG = re.compile(r"--?(?P<name>[a-zA-Z]+)(?:=(?P<value>.*))?\Z", re.DOTALL)
+_QUERY = re.compile(r"(?P<metric>[a-zA-Z_:][a-zA-Z0-9_:]*)\[(?P<range>[0-9]+[smhd])\]")
+_API = "/api/v1/query"
+
+
+def _from_query_url(setting: str) -> Callable[[str], list[str]]:
+    """Return a translation of the address of a whole query: its server, metric and time range."""
+
+    def translate(text: str) -> list[str]:
+        try:
+            url = urlsplit(text)
+        except ValueError:
+            return [f"--prometheus.url={text}"]
+        server = f"{url.scheme}://{url.netloc}{url.path.removesuffix(_API)}"
+        flags = [f"--prometheus.url={server}", "--collector.lustre"]
+        if query := _QUERY.search("".join(parse_qs(url.query).get("query", []))):
+            flags += [f"--collector.lustre.{setting}={query['metric']}", f"--collector.lustre.range={query['range']}"]
+        return flags
+
+    return translate
+
+
+FLAGS: Mapping[str, Callable[[str], list[str]]] = {
+    "promserver": lambda text: [f"--prometheus.url={text}", "--collector.lustre"],
+    "timerange": lambda text: [f"--collector.lustre.range={text}"],
+    "timeout": lambda text: [f"--prometheus.timeout={text}"],
+    "port": lambda text: [f"--web.listen-address=:{text}"],
+    "log": lambda text: [f"--log.level={'debug' if text.lower() == 'trace' else text}"],
+    "urlReads": _from_query_url("read-metric"),
+    "urlWrites": _from_query_url("write-metric"),
+}
+"""Older flags, with what each becomes."""
+
+
+def translate_lustre_flags(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments in the current spelling; arguments after ``--`` are unchanged."""
+    translated: list[str] = []
+    waiting = list(arguments)
+    while waiting and waiting[0] != "--":
+        argument = waiting.pop(0)
+        match = _FLAG.match(argument)
+        if match is None or match["name"] not in FLAGS or (match["value"] is None and not waiting):
+            translated.append(argument)
+        else:
+            value = match["value"] if match["value"] is not None else waiting.pop(0)
+            translated += FLAGS[match["name"]](value)
+    return translated + waiting
+
+
+RENAMED = {
+    "web.log-level": "log.level",
+    "slurm.collect-diags": "collector.scheduler",
+    "slurm.collect-licenses": "collector.licenses",
+    "slurm.collect-limits": "collector.limits",
+}
+"""Renamed flags: old name to new name."""
+
+REPLACED = {"slurm.cli-fallback": {"": "--slurm.backend=text", "no-": "--slurm.backend=json"}}
+"""Booleans that became one value of a setting."""
+
+_COMMAND = "slurmscope chooses the columns itself; set the directory of Slurm's commands with --slurm.bin-path."
+_LUSTRE = "It is a flag of slurmscope cluster."
+
+REMOVED = {
+    "slurm.squeue-cli": _COMMAND,
+    "slurm.sinfo-cli": _COMMAND,
+    "slurm.diag-cli": _COMMAND,
+    "slurm.lic-cli": _COMMAND,
+    "slurm.sacctmgr-cli": _COMMAND,
+    "slurm.scredits-cli": "scredits is not part of Slurm; remove the flag.",
+    "slurm.collect-credits": "scredits is not part of Slurm; remove the flag.",
+    "promserver": _LUSTRE,
+    "timerange": _LUSTRE,
+    "urlReads": _LUSTRE,
+    "urlWrites": _LUSTRE,
+    "port": "Use --web.listen-address=:PORT.",
+    "timeout": "Use --slurm.timeout.",
+    "log": "Use --log.level.",
+    "version": "Use slurmscope --version.",
+    "timer": "The agent is scraped; set scrape_interval in prometheus.yml.",
+    "t": "The agent is scraped; set scrape_interval in prometheus.yml.",
+    "blacklist": "Drop series in prometheus.yml with metric_relabel_configs.",
+    "b": "Drop series in prometheus.yml with metric_relabel_configs.",
+}
+"""Flags of replaced tools that have no counterpart, and what to do instead."""
+
+_ANY = re.compile(r"--?(?P<name>[a-zA-Z][a-zA-Z0-9.-]*)(?:=.*)?\Z", re.DOTALL)
+_LONG = re.compile(r"--?(?P<name>[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)(?:=(?P<value>.*))?\Z", re.DOTALL)
+_BOOLEANS = {"true": "", "t": "", "1": "", "false": "no-", "f": "no-", "0": "no-"}
+
+
+def translate(arguments: Sequence[str], booleans: Collection[str]) -> list[str]:
+    """Return the arguments in the current spelling; arguments after ``--`` are unchanged.
+
+    ``booleans`` are the flags that take no value.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    translated = [new for argument in arguments[:end] for new in _translate_one(argument, booleans)]
+    return translated + list(arguments[end:])
+
+
+def explain_removed(arguments: Iterable[str]) -> str:
+    """Return what to do instead of the first flag that a replaced tool had and slurmscope does not; or nothing."""
+    for argument in arguments:
+        match = _ANY.match(argument)
+        if match and match["name"] in REMOVED:
+            return f"{argument.partition('=')[0]} is not available. {REMOVED[match['name']]}"
+    return ""
+
+
+def _translate_one(argument: str, booleans: Collection[str]) -> Iterator[str]:
+    match = _LONG.match(argument)
+    if not match:
+        yield argument
+        return
+    name, value = RENAMED.get(match["name"], match["name"]), match["value"]
+    prefix = _BOOLEANS.get((value or "").lower())
+    if name in REPLACED and (value is None or prefix is not None):
+        yield REPLACED[name][prefix or ""]
+        return
+    if prefix is not None and name in booleans:
+        yield f"--{prefix}{name}"
+    else:
+        yield f"--{name}" if value is None else f"--{name}={value}"
+
+
+CONFIG_FILE_VARIABLE = "SLURMSCOPE_CONFIG_FILE"
+_HELP_ALL = "slurmscope.help-all"
+_SIMILAR = 0.8
+"""Similarity from which on a section, such as metrics for metric, may be meant."""
+_GENERAL = ("--config.file", "--help-all", "--help")
+"""Options of every command, which the help lists last."""
+
+
+class SettingOption(click.Option):
+    """Offer one setting as a flag."""
+
+    def __init__(self, declared: Setting) -> None:
+        """Derive the flag, its Python name and its help from the declaration."""
+        self.declared = declared
+        flag = f"--{declared.flag}/--no-{declared.flag}" if declared.is_boolean else f"--{declared.flag}"
+        super().__init__(
+            [flag, parameter_name(declared)],
+            default=None,
+            metavar=None if declared.is_boolean else declared.metavar or "TEXT",
+            multiple=declared.is_repeatable,
+            help=_help(declared),
+        )
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Write a switch as ``--[no-]flag``, in one line."""
+        record = super().get_help_record(ctx)
+        if record is None or not self.declared.is_boolean:
+            return record
+        return f"--[no-]{self.declared.flag}", record[1]
+
+
+class SettingsCommand(click.Command):
+    """Accept every setting as a flag, also in the spelling of older tools.
+
+    ``shown`` names the settings that ``--help`` lists beside the command's own options.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        callback: Callable[..., object],
+        params: list[click.Parameter],
+        help: str,
+        examples: Sequence[str] = (),
+        shown: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, callback=callback, params=params, help=help, epilog=format_examples(*examples))
+        self._shown = shown
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Translate the flags of older tools, then parse as usual."""
+        flags = (option.opts[0] for option in self.params if isinstance(option, click.Option) and option.is_flag)
+        older = translate_lustre_flags(args) if self.name == "cluster" else args
+        given = translate(older, {flag.removeprefix("--") for flag in flags})
+        try:
+            # click empties the list.
+            return super().parse_args(ctx, list(given))
+        except click.NoSuchOption as error:
+            raise _unknown_flag(error, args, ctx) from error
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options of the first screen, or all settings by section."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        settings = [option for option in options if isinstance(option, SettingOption)]
+        own = [option for option in options if not isinstance(option, SettingOption)]
+        wants_all = ctx.meta.get(_HELP_ALL)
+        shown = [] if wants_all else [option for option in settings if option.declared.flag in self._shown]
+        general = [option for option in own if option.opts[-1] in _GENERAL]
+        _write_options("Options", [*(o for o in own if o not in general), *shown, *general], ctx, formatter)
+        if wants_all:
+            for name, group in groupby(settings, key=_section_name):
+                _write_options(f"Settings of {name}", group, ctx, formatter)
+
+
+def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
+    """Return one option per setting, ``--config.file`` and ``--help-all``."""
+    config_file = click.Option(
+        ["--config.file", "config_file"],
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        envvar=CONFIG_FILE_VARIABLE,
+        help="TOML configuration file.",
+    )
+    help_all = click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all_help,
+        help="List all settings of this command and exit.",
+    )
+    settings = [SettingOption(declared) for section in sections for declared in section.settings()]
+    return [config_file, *settings, help_all]
+
+
+def load_config(name: str, given: Mapping[str, object]) -> Config:
+    """Resolve the settings of a role or service from the parsed options, the environment and the file."""
+    sections = tuple(find_sections(name))
+    by_name = {parameter_name(s): s for section in sections for s in section.settings()}
+    file = given.get("config_file")
+    config = load(
+        sections,
+        flags={by_name[name].key: value for name, value in given.items() if name in by_name and _is_given(value)},
+        environment=own_environment(),
+        file=file if isinstance(file, Path) else None,
+        other_keys=lambda: keys_of_others(name),
+    )
+    if name not in ROLE_NAMES:
+        return config
+    role = Role(name)
+    return resolve_profile(resolve_collectors(config, role), role)
+
+
+def parameter_name(declared: Setting) -> str:
+    """Return the Python name that click uses for a setting."""
+    return declared.flag.replace(".", "_").replace("-", "_")
+
+
+def format_default(declared: Setting) -> str:
+    """Format the default of a setting for help and documentation; empty when there is none."""
+    default = declared.default
+    if default in (None, "", ()):
+        return ""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return ", ".join(map(declared.format, default if isinstance(default, tuple) else (default,)))
+
+
+def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], ctx: click.Context) -> click.UsageError:
+    """Return what to do instead of a flag of a replaced tool; for other flags the most similar ones of its section."""
+    if explanation := explain_removed(arguments):
+        return click.UsageError(explanation, ctx)
+    section, dot, _ = error.option_name.rpartition(".")
+    if not dot:
+        return error
+    if flags := [option.opts[0] for option in ctx.command.params if _has_key(option, error.option_name)]:
+        return click.NoSuchOption(error.option_name, possibilities=flags, ctx=ctx)
+    near = [
+        flag
+        for flag in error.possibilities or ()
+        if difflib.SequenceMatcher(a=section, b=flag.rpartition(".")[0]).ratio() > _SIMILAR
+    ]
+    return click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx)
+
+
+def _has_key(option: click.Parameter, name: str) -> bool:
+    return isinstance(option, SettingOption) and f"--{option.declared.key}" == name
+
+
+def _help(declared: Setting) -> str:
+    default = format_default(declared)
+    return f"{declared.help} [default: {default}]" if default else declared.help
+
+
+def _show_all_help(ctx: click.Context, _param: click.Parameter, is_wanted: object) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+def _section_name(option: SettingOption) -> str:
+    return option.declared.key.partition(".")[0]
+
+
+def _write_options(
+    title: str, options: Iterable[click.Parameter], ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    records = [record for option in options if (record := option.get_help_record(ctx)) is not None]
+    with formatter.section(title):
+        formatter.write_dl(records)
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value != ()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose the format of a report: the one that was named, or else that of the file's extension."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from slurmscope.core.check import Check
+from slurmscope.core.config import own_environment
+
+
+def format_examples(*commands: str) -> str:
+    """Format the end of a help text: example command lines."""
+    # \b keeps click from wrapping the paragraph.
+    return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
+
+
+USUAL_WIDTH = 80
+MIN_WIDTH = 40
+MAX_WIDTH = 120
+
+
+def write_text(text: str) -> None:
+    """Write text in the encoding of the terminal; unsupported characters become question marks."""
+    ended = text if text.endswith("\n") else text + "\n"
+    write_bytes(ended.encode(sys.stdout.encoding or "utf-8", "replace"))
+
+
+def write_bytes(content: bytes) -> None:
+    """Write bytes and flush."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def write_error(text: str) -> None:
+    """Write text to standard error; a reader that has gone does not matter."""
+    ended = text if text.endswith("\n") else text + "\n"
+    # Python has no stream for a descriptor that was closed before it started.
+    with contextlib.suppress(ValueError, AttributeError):
+        try:
+            sys.stderr.buffer.write(ended.encode(sys.stderr.encoding or "utf-8", "replace"))
+            sys.stderr.flush()
+        except OSError:
+            _discard_errors()
+
+
+def _discard_errors() -> None:
+    """Let what is left in the buffer of standard error go nowhere: at exit, Python would fail with code 120."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stderr.fileno())
+    os.close(nowhere)
+
+
+def page_width(stream: TextIO | None = None) -> int:
+    """Return the maximum number of columns per line, on standard output or another stream."""
+    if not (stream or sys.stdout).isatty():
+        return USUAL_WIDTH
+    return max(MIN_WIDTH, min(shutil.get_terminal_size((USUAL_WIDTH, 24)).columns, MAX_WIDTH))
+
+
+def wants_color(choice: str = "auto", stream: TextIO | None = None) -> bool:
+    """Return whether to use colors: always, never, or (auto) on terminals unless NO_COLOR is set."""
+    if choice != "auto":
+        return choice == "always"
+    environment = own_environment()
+    return (stream or sys.stdout).isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+def show_checks(checks: Iterable[Check]) -> bool:
+    """Print checks as they arrive, and a summary; return whether all of them passed."""
+    count = failed = 0
+    for check in checks:
+        count += 1
+        failed += not check.is_good
+        mark = click.style("ok    ", fg="green") if check.is_good else click.style("failed", fg="red")
+        click.echo(f"{mark}  {check.name}: {check.message}")
+        if check.advice:
+            click.echo(f"        {check.advice}")
+    click.echo(f"{failed} of {count} checks failed; see above." if failed else "All checks passed.")
+    return not failed
+
+
+def format_option(formats: Sequence[str], listing: str) -> click.Option:
+    """Declare ``--format``; ``listing`` names the formats in the help."""
+    return click.Option(
+        ["--format", "-f"],
+        type=click.Choice(formats),
+        metavar="FORMAT",
+        help=f"{listing}. [default: extension of --output, or text]",
+    )
+
+
+def choose_format(named: str | None, output: str | Path | None, formats: Sequence[str]) -> str:
+    """Return the named format, or that of a file such as report.html, or text."""
+    ending = Path(output).suffix[1:].lower() if output else ""
+    return named or (ending if ending in formats else "text")

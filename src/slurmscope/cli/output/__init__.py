@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Write to the terminal, or render reports for it."""

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read jobs and nodes through one interface, whichever backend is configured.
+
+The same cluster gives the same jobs and nodes through every backend, as far as Slurm reports the same; what it does
+not is listed in ``tests/e2e/test_backends.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Protocol
+
+from slurmscope.cluster import scontrol_nodes, sinfo, squeue
+from slurmscope.cluster.sinfo import Nodes
+from slurmscope.cluster.squeue import Jobs, StartWindow
+from slurmscope.core.errors import CommandFailed, CommandTimedOut, MissingExtraError
+from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings, random_separator
+
+MANY_NODES = 2_000
+"""With this many nodes in three partitions sinfo 22.05 takes some two seconds of CPU; with 10,000 half a minute."""
+
+
+class Backend(Protocol):
+    """Read jobs and nodes from Slurm; every failure is a SourceError. Safe to use from several threads."""
+
+    def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
+        """Return all jobs, and those that started in the window; ``now_seconds`` is the time to put on them.
+
+        ``with_owners`` also returns the owner of each job by its ID.
+        """
+
+    def read_nodes(self) -> Nodes:
+        """Return all nodes."""
+
+
+class TextCommands:
+    """Ask by the commands of Slurm, for columns of text: far cheaper than JSON."""
+
+    def __init__(self, run: RunCommand, make_word: Callable[[], str] = random_separator) -> None:
+        """Set the function that runs a command, and the one that makes a random separator."""
+        self._run = run
+        self._make_word = make_word
+        self._is_large = False
+        self._knows_records = True
+
+    def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
+        """Ask squeue."""
+        answer = self._run("squeue", squeue.ARGUMENTS_WITH_IDS if with_owners else squeue.ARGUMENTS)
+        return squeue.parse_jobs(answer, taken_at_seconds=now_seconds, window=window, with_owners=with_owners)
+
+    def read_nodes(self) -> Nodes:
+        """Ask sinfo, or scontrol where there are many nodes: sinfo's time grows with the square of its rows."""
+        if self._is_large:
+            try:
+                return self._ask_scontrol()
+            except CommandFailed:
+                self._knows_records = False
+        try:
+            nodes = self._ask_sinfo()
+        except CommandTimedOut:
+            if not self._knows_records:
+                raise
+            self._is_large = True
+            return self._ask_scontrol()
+        self._is_large = self._knows_records and len(nodes.nodes) > MANY_NODES
+        return nodes
+
+    def _ask_scontrol(self) -> Nodes:
+        return scontrol_nodes.parse_nodes(self._run(scontrol_nodes.COMMAND, scontrol_nodes.ARGUMENTS))
+
+    def _ask_sinfo(self) -> Nodes:
+        """Return all nodes; columns are separated by a random text that cannot occur in a drain reason."""
+        separator = self._make_word()
+        return sinfo.parse_nodes(self._run("sinfo", sinfo.arguments(separator)), separator)
+
+
+def _has_package(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def open_backend(
+    settings: SlurmSettings, commands: SlurmCommands, *, has_package: Callable[[str], bool] = _has_package
+) -> Backend:
+    """Return the backend that is set; raise ConfigError or MissingExtraError when it cannot work."""
+    if settings.backend == "text":
+        return TextCommands(commands.run)
+    if not has_package("msgspec"):
+        raise MissingExtraError(f"--slurm.backend {settings.backend}", "rest")
+    if settings.backend == "json":
+        from slurmscope.cluster.json.backends import JsonCommands
+
+        return JsonCommands(commands.run)
+    from slurmscope.cluster.json.backends import Slurmrestd
+
+    return Slurmrestd(settings)

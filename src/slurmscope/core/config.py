@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resolve settings from flags, environment, one TOML file and defaults.
+
+This is the only module that knows where a value comes from, and the only one that reads the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.settings import Section, Setting, parse_text
+from slurmscope.core.units import format_size
+
+T = TypeVar("T")
+
+FILE_SIZE_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Hold a value and its origin: a flag, an environment variable, a file, or the default."""
+
+    value: object
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Hold the resolved settings of one role."""
+
+    sections: tuple[Section, ...]
+    values: Mapping[str, Resolved]
+    file: Path | None = None
+
+    def of(self, type_: type[T], name: str = "") -> T:
+        """Return one section as its dataclass; ``name`` selects one of several sections of the same type."""
+        section = next(s for s in self.sections if s.type is type_ and name in ("", s.name))
+        return type_(**{s.attribute: self.values[s.key].value for s in section.settings()})
+
+    def is_default(self, key: str) -> bool:
+        """Return whether this key has its default, set by no flag, variable or file."""
+        return self.values[key].origin == "default"
+
+    def settings(self) -> Iterator[Setting]:
+        """Yield every setting in the order of the sections."""
+        for section in self.sections:
+            yield from section.settings()
+
+
+def load(
+    sections: Iterable[Section],
+    *,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    file: Path | None = None,
+    other_keys: Callable[[], Iterable[str]] = tuple,
+) -> Config:
+    """Resolve every setting: flag before environment before file before default.
+
+    ``flags`` holds the given values by key. ``other_keys`` returns the keys of other services that may share the
+    file. All problems are reported in one ConfigError, one line each.
+    """
+    sections = tuple(sections)
+    in_file = read_file(file) if file else {}
+    problems: list[str] = []
+    values: dict[str, Resolved] = {}
+    known = [s for section in sections for s in section.settings()]
+    for declared in known:
+        given, origin = _given(declared, flags, environment, in_file, file)
+        try:
+            values[declared.key] = Resolved(given if origin == "default" else declared.parse(given), origin)
+        except ValueError as error:
+            problems.append(f"{_where(declared, origin)}: {error}")
+    problems += _unknown_keys(in_file, [s.key for s in known], other_keys, file)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return Config(sections, values, file)
+
+
+def read_file(path: Path) -> dict[str, object]:
+    """Read a TOML file as a flat mapping from dotted key to value."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(FILE_SIZE_LIMIT_BYTES + 1)
+        if len(data) > FILE_SIZE_LIMIT_BYTES:
+            raise ConfigError(f"configuration file {path} is larger than {format_size(FILE_SIZE_LIMIT_BYTES)}")
+        return dict(_flatten(tomllib.loads(data.decode("utf-8")), ""))
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"configuration file {path} is not UTF-8 text") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"configuration file {path} is not valid TOML: {error}") from error
+
+
+def own_environment() -> Mapping[str, str]:
+    """Return a copy of the environment of this process."""
+    return dict(os.environ)
+
+
+def parse_path(given: object) -> Path:
+    """Parse a path."""
+    text = parse_text(given)
+    if not text:
+        raise ValueError("the path is empty; name a file or folder")
+    return Path(text)
+
+
+def _given(
+    declared: Setting,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    in_file: Mapping[str, object],
+    file: Path | None,
+) -> tuple[Any, str]:
+    if declared.key in flags:
+        return flags[declared.key], "flag"
+    for name in declared.environment:
+        if name in environment and (environment[name] or _has_empty_value(declared)):
+            return environment[name], name
+    if declared.key in in_file:
+        return in_file[declared.key], str(file)
+    return declared.default, "default"
+
+
+def _has_empty_value(declared: Setting) -> bool:
+    """Return whether an empty variable is a value: an empty list, or a missing path; else it counts as not set."""
+    # A path is never skipped: a variable that was emptied by mistake must not start an exporter without its TLS file.
+    return declared.is_repeatable or declared.default is None or isinstance(declared.default, Path)
+
+
+def _where(declared: Setting, origin: str) -> str:
+    if origin == "flag":
+        return f"--{declared.flag}"
+    return origin if origin in declared.environment else f"{declared.key} in {origin}"
+
+
+def _unknown_keys(
+    in_file: Mapping[str, object], known: Sequence[str], other_keys: Callable[[], Iterable[str]], file: Path | None
+) -> Iterator[str]:
+    if in_file.keys() <= set(known):
+        return
+    candidates = {*known, *other_keys()}
+    for key in in_file:
+        if key not in candidates:
+            nearest = difflib.get_close_matches(key, candidates, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            yield f"{file}: unknown key {key!r}{hint}"
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read every source of an exporter once, and explain what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmscope.core.check import Check
+from slurmscope.core.errors import ConfigError
+from slurmscope.exporter.collector import Collector
+from slurmscope.exporter.reading import ReadingSet
+from slurmscope.http.server.webconfig import TlsSettings, read_web_config
+
+CERTIFICATE_ADVICE = "renew the certificate, or correct cert_file and key_file in the file that web.config.file names"
+_TURNS = 10
+
+
+def check_certificate(web_config_file: Path | None) -> Iterator[Check]:
+    """Check the files and the dates of the certificate; nothing is checked where TLS is not set up."""
+    if web_config_file is None:
+        return
+    try:
+        tls = read_web_config(web_config_file).tls
+        if tls is None:
+            return
+        message = f"{tls.cert_file} is valid until {find_expiry(tls)}"
+    except ConfigError as error:
+        yield Check(name="certificate", is_good=False, message=str(error), advice=CERTIFICATE_ADVICE)
+    else:
+        yield Check(name="certificate", is_good=True, message=message)
+
+
+def find_expiry(settings: TlsSettings) -> str:
+    """Return the date of expiry; raise ConfigError for files that cannot be used or are not valid now.
+
+    A client that trusts this very certificate connects to a server that has it, in memory: the ssl module decodes
+    only certificates that it has verified.
+    """
+    import ssl
+
+    from slurmscope.http.server.tls import TlsServer
+
+    TlsServer(settings)  # raises an error that names the file
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_context.load_cert_chain(settings.cert_file, settings.key_file)
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.check_hostname = False
+    client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client_context.load_verify_locations(settings.cert_file)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    client = client_context.wrap_bio(to_client, to_server)
+    try:
+        for _ in range(_TURNS):
+            for side in (client, server):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    side.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        raise ConfigError(f"{settings.cert_file}: {error.verify_message}") from error
+    except ssl.SSLError as error:
+        raise ConfigError(f"{settings.cert_file}: {error.reason}") from error
+    return str((client.getpeercert() or {}).get("notAfter", "an unknown date"))
+
+
+TIMEOUT_SECONDS = 60.0
+
+ADVICE = {
+    "missing": "install the Slurm client commands, or set --slurm.bin-path to their directory",
+    "timeout": "check that slurmctld and munge are running, try again later, or raise --slurm.timeout",
+    "refused": "check that slurmctld and munge are running, and that this user has access",
+    "failed": "run the command by hand as this user",
+    "malformed": "report it as a bug, with the output of the command",
+    "bug": "report it as a bug, with what --log.level=error adds",
+}
+QUERIES_ADVICE = "check --prometheus.url and its credentials, and that this server answers queries"
+SOCKET_ADVICE = "check the path of its socket and the directory, which the unit creates while the agent runs"
+QUERYING = frozenset({"lustre"})
+"""Readings that come from Prometheus, not from a command of Slurm."""
+RECEIVING = frozenset({"profile", "traces"})
+"""Readings that come from sockets of the node agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """Hold the results of all checks."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Return whether all checks passed."""
+        return all(check.is_good for check in self.checks)
+
+
+def examine(readings: ReadingSet, collectors: Iterable[Collector]) -> Examination:
+    """Read every source that the collectors need once, then run the checks of the exporter itself."""
+    needed: dict[str, list[str]] = {}
+    for collector in collectors:
+        for name in collector.needs:
+            needed.setdefault(name, []).append(collector.name)
+    return Examination(checks=(*_check_readings(readings, needed), *readings.checks()))
+
+
+def _check_readings(readings: ReadingSet, needed: dict[str, list[str]]) -> Iterator[Check]:
+    until = time.monotonic() + TIMEOUT_SECONDS
+    snapshots = readings.read(needed, until)
+    for name, collectors in sorted(needed.items()):
+        reading, snapshot = readings.readings[name], snapshots[name]
+        reason = next(iter(reading.errors), "timeout")
+        yield Check(
+            name=f"reading {name}",
+            is_good=snapshot.error is None,
+            message=snapshot.error or f"read in {reading.duration_seconds or 0:.2f} s",
+            advice="" if snapshot.error is None else f"no metrics of {', '.join(collectors)}: {_advise(name, reason)}",
+        )
+
+
+def _advise(name: str, reason: str) -> str:
+    if name in QUERYING and reason != "bug":
+        return QUERIES_ADVICE
+    if name in RECEIVING and reason != "bug":
+        return SOCKET_ADVICE
+    return ADVICE.get(reason, ADVICE["failed"])

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare the settings of the HTTP server and of other outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmscope.core.config import parse_path
+from slurmscope.core.settings import parse_list, parse_text, setting
+from slurmscope.core.units import parse_positive_seconds
+
+
+def parse_listen_addresses(given: object) -> tuple[str, ...]:
+    """Parse the addresses to listen on; at least one is needed."""
+    addresses = parse_list(given)
+    if not addresses:
+        raise ValueError("no address given; use :PORT, HOST:PORT or [IPV6]:PORT")
+    return addresses
+
+
+def parse_telemetry_path(given: object) -> str:
+    """Parse the path of the metrics page; the landing page and the health paths are reserved."""
+    path = parse_text(given)
+    if not path.startswith("/") or path == "/" or path.startswith("/-/") or set(path) & set(" ?#%"):
+        raise ValueError(f"{path!r} is not a valid path; use one such as /metrics")
+    return path
+
+
+def parse_textfile(given: object) -> Path:
+    """Parse the path of a file that node_exporter's textfile collector reads."""
+    path = parse_path(given)
+    if path.suffix != ".prom":
+        raise ValueError(f"{str(path)!r} does not end in .prom; node_exporter reads only *.prom files")
+    return path
+
+
+def parse_push_url(given: object) -> str:
+    """Parse the URL of a Pushgateway."""
+    url = parse_text(given)
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"{url.rsplit('@', 1)[-1]!r} is not an http:// or https:// URL")
+    return url
+
+
+def parse_labels(given: object) -> tuple[str, ...]:
+    """Parse grouping labels written as name=value."""
+    items = parse_list(given)
+    for item in items:
+        name, equals, _ = item.partition("=")
+        if not equals or not name.isidentifier() or not name.isascii():
+            raise ValueError(f"{item!r} is not of the form name=value")
+    return items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """How metrics are served over HTTP."""
+
+    listen_address: tuple[str, ...] = setting(
+        (),
+        help="Address to listen on: :PORT, HOST:PORT or [IPV6]:PORT; repeatable.",
+        parse=parse_listen_addresses,
+        metavar="ADDRESS",
+    )
+    telemetry_path: str = setting(
+        "/metrics", help="Path under which to expose metrics.", parse=parse_telemetry_path, metavar="PATH"
+    )
+    config_file: Path | None = setting(
+        None,
+        key="config.file",
+        help="File for TLS and basic authentication, in the format of the Prometheus exporter toolkit.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    max_requests: int = setting(
+        40, help="Maximum number of parallel scrapes; further requests get status 503.", metavar="COUNT"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSettings:
+    """Other outputs. With any of them, the HTTP server starts only if an address is given."""
+
+    textfile: Path | None = setting(
+        None,
+        help="Write metrics periodically to this file, for node_exporter's textfile collector; must end in .prom.",
+        parse=parse_textfile,
+        metavar="FILE",
+    )
+    push: str = setting(
+        "",
+        help="Push metrics to this Pushgateway, and delete them there on exit.",
+        parse=parse_push_url,
+        metavar="URL",
+        is_secret=True,
+    )
+    push_job: str = setting("slurmscope", help="Value of the job label of pushed metrics.", metavar="NAME")
+    push_grouping: tuple[str, ...] = setting(
+        (),
+        help="Grouping label of pushed metrics, as name=value; default is instance with this host's name; repeatable.",
+        parse=parse_labels,
+        metavar="NAME=VALUE",
+    )
+    interval: float = setting(
+        15.0,
+        flag="interval",
+        help="Interval between writes to the text file, pushes, or remote write samples.",
+        parse=parse_positive_seconds,
+        metavar="DURATION",
+    )

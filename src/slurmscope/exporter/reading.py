@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Share each reading among all scrapes and collectors, and keep the last good value.
+
+A source is read on demand, by one thread at a time, and at most once per interval: failed and empty readings are
+throttled like good ones. A caller waits until its own deadline and then gets the last good value while the slow read
+continues.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from slurmscope.core.check import Check
+from slurmscope.core.clock import Clock
+from slurmscope.core.errors import SlurmscopeError, SourceError
+from slurmscope.core.log import fields
+from slurmscope.exporter.collector import Collector
+from slurmscope.http.server.app import Route
+from slurmscope.metrics.family import Family
+
+logger = logging.getLogger(__name__)
+
+
+SLOWEST_BACK_OFF_SECONDS = 300.0
+LONGEST_WAIT_SECONDS = 120.0
+STILL_BEING_READ = "still being read"
+"""The error of a snapshot whose caller could not wait for the read in progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Hold the last good value of a source and the outcome of the latest attempt to read it.
+
+    ``version`` changes with every good value. ``error`` is None if the latest attempt succeeded.
+    """
+
+    value: object = None
+    version: int = 0
+    taken_at: float = 0.0
+    error: str | None = None
+
+    @property
+    def has_value(self) -> bool:
+        """Return whether the source was ever read successfully."""
+        return self.version > 0
+
+
+class PushedText(NamedTuple):
+    """Hold one pushed family as text."""
+
+    header: bytes
+    samples: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushedPage:
+    """Hold the metrics that others pushed: compressed, and by name those families that the exporter has as well."""
+
+    blocks: tuple[bytes, ...] = ()
+    beside: Mapping[str, PushedText] = field(default_factory=dict)
+
+
+class SharedReading:
+    """Read one source for all callers, at most once per interval."""
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], object],
+        *,
+        interval_seconds: float,
+        keep_seconds: float = 300.0,
+        retry_seconds: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take the function that reads; ``keep_seconds`` is how long a value is served while reading fails.
+
+        A failed read is repeated after ``retry_seconds``, by default after the interval.
+        """
+        self.name = name
+        self.interval_seconds = interval_seconds
+        self.keep_seconds = keep_seconds
+        self.retry_seconds = interval_seconds if retry_seconds is None else retry_seconds
+        self.attempts = 0
+        self.errors: Counter[str] = Counter()
+        self.last_reason = ""
+        self.duration_seconds: float | None = None
+        self._read = read
+        self._clock = clock or Clock()
+        self._changed = threading.Condition()
+        self._is_reading = False
+        self._next_start = self._clock.monotonic()
+        self._snapshot = Snapshot()
+
+    def request(self) -> None:
+        """Start a read in the background if one is due and none is running."""
+        with self._changed:
+            if self._is_reading or self._clock.monotonic() < self._next_start:
+                return
+            self._is_reading = True
+            self.attempts += 1
+        try:
+            threading.Thread(target=self._refresh, name=f"read-{self.name}", daemon=True).start()
+        except RuntimeError:  # the system is out of threads: retry at the next interval
+            self._finish(self._clock.monotonic(), None, "no thread could be started", "failed")
+
+    def wait(self, until: float) -> Snapshot:
+        """Wait for a running read, until the given monotonic time, and return the current snapshot.
+
+        A value older than ``keep_seconds`` is withheld as outdated.
+        """
+        with self._changed:
+            while self._is_reading:
+                remaining = until - self._clock.monotonic()
+                if remaining <= 0:
+                    break
+                self._changed.wait(min(remaining, LONGEST_WAIT_SECONDS))
+            snapshot = self._snapshot
+            is_late = self._is_reading
+        age = self.age_seconds(snapshot)
+        if age is not None and age > max(self.keep_seconds, self.interval_seconds):
+            return Snapshot(error=snapshot.error or "the last good reading is too old")
+        if is_late and snapshot.error is None:
+            return replace(snapshot, error=STILL_BEING_READ)
+        return snapshot
+
+    @property
+    def version(self) -> int:
+        """Return the version of the last good value."""
+        return self._snapshot.version
+
+    @property
+    def last_error(self) -> str | None:
+        """Return the error of the latest finished read; None if it succeeded, or if there was none."""
+        return self._snapshot.error
+
+    def age_seconds(self, snapshot: Snapshot | None = None) -> float | None:
+        """Return the age of a snapshot's value, by default the last good one; None without a value."""
+        snapshot = snapshot or self._snapshot
+        return max(0.0, self._clock.monotonic() - snapshot.taken_at) if snapshot.has_value else None
+
+    def _refresh(self) -> None:
+        started = self._clock.monotonic()
+        try:
+            value = self._read()
+        except SlurmscopeError as error:
+            reason = error.reason if isinstance(error, SourceError) else "failed"
+            logger.error("reading failed", extra=fields(self.name, reading=self.name, reason=reason, error=str(error)))
+            self._finish(started, None, str(error), reason)
+        except Exception as error:  # a bug in a reader affects its own reading only
+            logger.exception("reading failed", extra=fields(self.name, reading=self.name))
+            self._finish(started, None, repr(error), "bug")
+        else:
+            self._finish(started, value, None, "")
+
+    def _finish(self, started: float, value: object, error: str | None, reason: str) -> None:
+        """Publish the outcome and choose the earliest time of the next read.
+
+        After a read that takes longer than its interval, the next one waits as long as it took, so that an overloaded
+        controller is never queried without a pause.
+        """
+        ended = self._clock.monotonic()
+        with self._changed:
+            if error is None:
+                self._snapshot = Snapshot(value=value, version=self._snapshot.version + 1, taken_at=ended)
+            else:
+                self._snapshot = replace(self._snapshot, error=error)
+                self.errors[reason] += 1
+            self.last_reason = reason
+            self.duration_seconds = ended - started
+            pause_seconds = self.interval_seconds if error is None else self.retry_seconds
+            self._next_start = started + pause_seconds
+            if self.duration_seconds > pause_seconds > 0:
+                self._next_start = ended + min(self.duration_seconds, SLOWEST_BACK_OFF_SECONDS)
+                logger.warning(
+                    "reading is slow, polling less often",
+                    extra=fields(self.name, reading=self.name, seconds=round(self.duration_seconds, 1)),
+                )
+            self._is_reading = False
+            self._changed.notify_all()
+
+
+class ReadingSet:
+    """Hold the readings of an exporter by name; the cluster and the node exporter override the other methods."""
+
+    def __init__(self, *readings: SharedReading) -> None:
+        """Take the readings; collectors refer to them by name."""
+        self.readings = {reading.name: reading for reading in readings}
+
+    def require(self, collectors: Iterable[Collector]) -> None:
+        """Raise LookupError if a collector needs a reading that does not exist."""
+        for collector in collectors:
+            for name in collector.needs:
+                if name not in self.readings:
+                    raise LookupError(
+                        f"collector {collector.name} needs the reading {name!r}, which is not one of "
+                        f"{', '.join(sorted(self.readings))}"
+                    )
+
+    def read(self, names: Iterable[str], until: float) -> dict[str, Snapshot]:
+        """Read several sources in parallel and wait for all of them, until the given monotonic time."""
+        wanted = sorted(set(names))
+        for name in wanted:
+            self.readings[name].request()
+        return {name: self.readings[name].wait(until) for name in wanted}
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return further paths that the exporter answers."""
+        return {}
+
+    def start(self, before: ReadingSet | None) -> None:
+        """Begin to serve; ``before`` are the readings before a reload, of which some state may be taken over."""
+
+    def pushed(self) -> PushedPage:
+        """Return metrics that others pushed."""
+        return PushedPage()
+
+    @property
+    def is_text_only(self) -> bool:
+        """Return whether pages can be made in the text format only."""
+        return False
+
+    def own_families(self, is_success: Mapping[str, bool]) -> Iterable[Family]:
+        """Return metrics about the readings themselves, which are added to every page.
+
+        ``is_success`` is whether each requested collector succeeded on fresh readings.
+        """
+        return ()
+
+    def hidden_labels(self, until: float) -> frozenset[str]:
+        """Return, before the given monotonic time, the labels whose metrics must not be exported."""
+        return frozenset()
+
+    def checks(self) -> Iterable[Check]:
+        """Check the machine for ``slurmscope doctor``."""
+        return ()
+
+    def is_receiving(self) -> bool:
+        """Return whether clients are sending data now, which should not wait until a page is made."""
+        return False
+
+    def is_idle(self) -> bool:
+        """Return whether the last readings hold nothing worth a push."""
+        return False
+
+    def close(self) -> None:
+        """Stop background threads."""

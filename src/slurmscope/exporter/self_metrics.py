@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Export metrics of slurmscope itself, on every page.
+
+::
+
+    slurmscope_collector_success{collector="jobs"} 1
+    slurmscope_reading_age_seconds{source="jobs"} 3.2
+    slurmscope_series_dropped_total{metric="slurm_user_state_total",reason="limit"} 12
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from slurmscope import __version__
+from slurmscope.exporter.collector import Role
+from slurmscope.exporter.page import CollectorHealth
+from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.metrics.family import Family, Labels, counter, gauge, info
+from slurmscope.metrics.guard import Guard
+from slurmscope.remote_write.service import REMOTE_WRITE_METRICS, RemoteWriteCounters
+
+PROC_SELF = Path("/proc/self")
+PROC_STAT = Path("/proc/stat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnProcess:
+    """Hold the resource use of this process."""
+
+    cpu_seconds: float
+    resident_bytes: int
+    virtual_bytes: int
+    start_time_seconds: float
+    open_files: int
+    open_files_limit: int
+    threads: int
+
+
+def read_own_process() -> OwnProcess | None:
+    """Read ``/proc/self``; None where procfs is not mounted."""
+    try:
+        stat = (PROC_SELF / "stat").read_bytes()
+        boot = (PROC_STAT).read_bytes()
+        open_files = len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only, at every scrape
+    except OSError:
+        return None
+    return parse_own_process(stat, boot, open_files)
+
+
+def raise_open_files_limit(wanted: int) -> int:
+    """Raise the limit of open files as far as this process may; return the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return wanted if soft == resource.RLIM_INFINITY else soft
+
+
+def parse_own_process(stat: bytes, boot: bytes, open_files: int) -> OwnProcess:
+    """Parse the fields after the last parenthesis: the command name may contain any character."""
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    ticks = os.sysconf("SC_CLK_TCK")
+    boot_seconds = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith(b"btime "))
+    return OwnProcess(
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / ticks,
+        resident_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        virtual_bytes=int(fields[20]),
+        start_time_seconds=boot_seconds + int(fields[19]) / ticks,
+        open_files=open_files,
+        open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        threads=int(fields[17]),
+    )
+
+
+BUILD_INFO = info("slurmscope_build_info", "Version of slurmscope and of the Python it runs on.", "version", "python")
+SUCCESS = gauge(
+    "slurmscope_collector_success",
+    "1 if the collector succeeded on fresh readings, 0 if its metrics are missing or outdated.",
+    "collector",
+)
+DURATION = gauge(
+    "slurmscope_collector_duration_seconds",
+    "Duration of the last run of the collector, without reading its sources.",
+    "collector",
+)
+AGE = gauge(
+    "slurmscope_reading_age_seconds",
+    "Seconds since the last successful reading of the source; absent before the first.",
+    "source",
+)
+READ_DURATION = gauge("slurmscope_reading_duration_seconds", "Duration of the latest reading of the source.", "source")
+READS = counter("slurmscope_readings_total", "Readings of the source, including failed ones.", "source")
+READ_ERRORS = counter(
+    "slurmscope_reading_errors_total",
+    "Failed readings of the source by reason: missing, timeout, refused, too_much, failed, malformed or bug.",
+    "source",
+    "reason",
+)
+DROPPED = counter(
+    "slurmscope_series_dropped_total",
+    "Series dropped from the page by reason: duplicate, type_clash, labels, value or limit.",
+    "metric",
+    "reason",
+)
+REQUESTS = counter("slurmscope_http_requests_total", "HTTP requests by method and status code.", "method", "code")
+WEB_CONFIG = gauge(
+    "slurmscope_web_config_successful",
+    "1 if the web configuration file and its certificates are valid, 0 if all requests are refused.",
+)
+RELOAD = gauge("slurmscope_config_last_reload_successful", "1 if the last configuration reload succeeded.")
+RELOAD_TIME = gauge(
+    "slurmscope_config_last_reload_timestamp_seconds", "Unix time at which the active configuration was loaded."
+)
+
+CPU = counter("process_cpu_seconds_total", "User and system CPU time spent in seconds.")
+RESIDENT = gauge("process_resident_memory_bytes", "Resident memory size in bytes.")
+VIRTUAL = gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.")
+START = gauge("process_start_time_seconds", "Start time of the process since the Unix epoch in seconds.")
+OPEN_FILES = gauge("process_open_fds", "Number of open file descriptors.")
+OPEN_FILES_LIMIT = gauge("process_max_fds", "Maximum number of open file descriptors.")
+
+READING_METRICS = (AGE, READ_DURATION, READS, READ_ERRORS)
+PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, START, OPEN_FILES, OPEN_FILES_LIMIT)
+SELF_METRICS = (
+    BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD, RELOAD_TIME,
+    *REMOTE_WRITE_METRICS, *PROCESS_METRICS,
+)  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class SelfMetrics:
+    """Collect the state that the metrics of slurmscope itself are made from."""
+
+    readings: ReadingSet
+    guard: Guard
+    requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    is_web_config_good: Callable[[], bool] | None = None
+    is_config_good: bool = True
+    config_time_seconds: float | None = None
+    remote_write: RemoteWriteCounters | None = None
+
+    def families(self, health: CollectorHealth) -> Iterator[Family]:
+        """Yield the families that every page ends with."""
+        yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
+        yield Family(SUCCESS, {(name,): float(good) for name, good in sorted(health.is_success.items())})
+        yield Family(DURATION, {(name,): o.duration_seconds for name, o in sorted(health.outcomes.items())})
+        yield from reading_families(self.readings.readings)
+        yield from self.readings.own_families(health.is_success)
+        yield Family(DROPPED, dict(sorted(self.guard.dropped.items())))
+        yield Family(REQUESTS, dict(sorted(self.requests.items())))
+        if self.is_web_config_good is not None:
+            yield Family(WEB_CONFIG, {(): float(self.is_web_config_good())})
+        yield Family(RELOAD, {(): float(self.is_config_good)})
+        if self.config_time_seconds is not None:
+            yield Family(RELOAD_TIME, {(): self.config_time_seconds})
+        if self.remote_write is not None:
+            yield from self.remote_write.families()
+        yield from process_families()
+
+
+def adapt_to_textfile(families: Iterable[Family], role: Role) -> Iterator[Family]:
+    """Add the label ``role``, and leave out process metrics.
+
+    node_exporter joins all files of its folder and its own metrics to one page, in which a series must not occur twice.
+    """
+    for family in families:
+        metric = family.metric
+        if metric.name.startswith("slurmscope_"):
+            samples = family.samples.items() if isinstance(family.samples, Mapping) else family.samples
+            named = replace(metric, labels=(*metric.labels, "role"))
+            yield Family(named, {(*labels, role.value): value for labels, value in samples})
+        elif metric not in PROCESS_METRICS:
+            yield family
+
+
+def reading_families(all_readings: Mapping[str, SharedReading]) -> Iterator[Family]:
+    """Yield age, duration and errors of readings that were attempted at least once."""
+    readings = sorted((name, reading) for name, reading in all_readings.items() if reading.attempts)
+    yield Family(AGE, _known({(name,): reading.age_seconds() for name, reading in readings}))
+    yield Family(READ_DURATION, _known({(name,): reading.duration_seconds for name, reading in readings}))
+    yield Family(READS, {(name,): reading.attempts for name, reading in readings})
+    errors = {(name, reason): n for name, reading in readings for reason, n in sorted(reading.errors.items())}
+    yield Family(READ_ERRORS, errors)
+
+
+def process_families() -> Iterator[Family]:
+    """Yield the standard process metrics; nothing if procfs cannot be read."""
+    if own := read_own_process():
+        yield from _process_families(own)
+
+
+def _process_families(own: OwnProcess) -> Iterator[Family]:
+    for metric, value in (
+        (CPU, own.cpu_seconds),
+        (RESIDENT, own.resident_bytes),
+        (VIRTUAL, own.virtual_bytes),
+        (START, own.start_time_seconds),
+        (OPEN_FILES, own.open_files),
+        (OPEN_FILES_LIMIT, own.open_files_limit),
+    ):
+        yield Family(metric, {(): value})
+
+
+def _known(samples: Mapping[Labels, float | None]) -> dict[Labels, float]:
+    return {labels: value for labels, value in samples.items() if value is not None}

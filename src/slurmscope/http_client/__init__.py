@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Send HTTP requests with a deadline and a size limit."""

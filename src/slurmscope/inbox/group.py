@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold one group of pushed metrics, and turn it into the content of a file and back.
+
+The content is one line of JSON and the page of the group::
+
+    {"version": 1, "labels": {"job": "backup"}, "pushed_at": 1794801029.5, "failed_at": 0, "ttl_seconds": null}
+    # TYPE backup_seconds gauge
+    backup_seconds{instance="",job="backup"} 12.5
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from slurmscope.core.errors import MalformedAnswer
+from slurmscope.http.server.connection import GZIP
+from slurmscope.http.server.request import BadRequest, HttpRequest
+from slurmscope.inbox.pushed import PushedFamily, label_family
+from slurmscope.metrics.parse import ParsedFamily, parse
+from slurmscope.metrics.write import Format
+
+PREFIXES = ("/metrics/job/", "/metrics/job@base64/")
+LABELS_LIMIT = 30
+
+_BASE64 = "@base64"
+_ROOT = "/metrics/"
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
+_OF_SAMPLES = frozenset({"le", "quantile"})
+# What is not UTF-8 in a path arrives as this character.
+_REPLACEMENT = "\ufffd"
+
+
+def parse_group_path(path: str, label_length_limit: int) -> dict[str, str]:
+    """Return the labels of a group; an empty label is no label.
+
+    The job counts only at the beginning; of a label given twice the last one counts, as in the original.
+    """
+    words = path.removeprefix(_ROOT).split("/")
+    if len(words) % 2 and words[-1] == "":
+        words.pop()
+    if len(words) % 2:
+        raise _bad("The path must be /metrics/job/JOB, then pairs of /LABEL/VALUE.")
+    if len(words) > 2 * LABELS_LIMIT:
+        raise _bad(f"The path has more than {LABELS_LIMIT} labels.")
+    pairs = [_parse_pair(name, value) for name, value in zip(words[::2], words[1::2], strict=True)]
+    labels = {name: value for name, value in (*pairs, pairs[0]) if value}
+    if pairs[0][0] != "job" or not pairs[0][1]:
+        raise _bad("The name of the job is missing.")
+    if max(map(len, labels.values())) > label_length_limit:
+        raise _bad(f"A label is longer than {label_length_limit} characters.")
+    return labels
+
+
+def is_group_label(name: str) -> bool:
+    """Return whether a group can have a label of this name."""
+    return _LABEL.match(name) is not None and name not in _OF_SAMPLES
+
+
+def _parse_pair(name: str, value: str) -> tuple[str, str]:
+    if name.endswith(_BASE64):
+        name, value = name.removesuffix(_BASE64), _decoded(value)
+    if not is_group_label(name):
+        raise _bad(f"{name[:40]!a} cannot be the label of a group.")
+    if _REPLACEMENT in value:
+        raise _bad("A label is not UTF-8.")
+    return name, value
+
+
+def _decoded(text: str) -> str:
+    """Decode the URL-safe alphabet, with or without padding."""
+    bare = text.rstrip("=")
+    try:
+        return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as error:
+        raise _bad(f"{text[:40]!a} is not base64 of UTF-8 text.") from error
+
+
+def _bad(message: str) -> BadRequest:
+    return BadRequest(400, message, "path")
+
+
+_GZIP_FORMAT = 31
+_PROTOBUF = "application/vnd.google.protobuf"
+
+
+def parse_body(request: HttpRequest, *, size_limit_bytes: int, sample_limit: int) -> tuple[ParsedFamily, ...]:
+    """Return the families of a push that have samples; raise BadRequest if it is too large or not text format."""
+    if request.headers.get("content-type", "").lower().startswith(_PROTOBUF):
+        raise BadRequest(415, "The body must be in the text format; protobuf is not supported.", "format")
+    body = request.body
+    if request.headers.get("content-encoding", "").strip().lower() == GZIP:
+        body = _decompressed(body, size_limit_bytes)
+    try:
+        families = tuple(parse(body.decode(), Format.TEXT, sample_limit=sample_limit))
+    except UnicodeDecodeError as error:
+        raise BadRequest(400, "The body is not UTF-8.", "format") from error
+    except MalformedAnswer as error:
+        raise BadRequest(400, f"{error}.", "format") from error
+    return tuple(family for family in families if family.samples)
+
+
+def _decompressed(body: bytes, limit_bytes: int) -> bytes:
+    decompressor = zlib.decompressobj(wbits=_GZIP_FORMAT)
+    try:
+        plain = decompressor.decompress(body, limit_bytes + 1)
+    except zlib.error as error:
+        raise BadRequest(400, "The body is not gzip.", "format") from error
+    if len(plain) > limit_bytes:
+        raise BadRequest(413, f"The decompressed body is larger than {limit_bytes} bytes.", "too_large")
+    if not decompressor.eof or decompressor.unused_data:
+        raise BadRequest(400, "The gzip body is truncated, or something follows it.", "format")
+    return plain
+
+
+VERSION = 1
+_UNLIMITED = 1 << 30
+
+Key = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Hold the families of one group; times are seconds since 1970, 0 means never.
+
+    ``ttl_seconds`` is what the last push asked for.
+    """
+
+    labels: Mapping[str, str]
+    families: Mapping[str, PushedFamily] = field(default_factory=dict)
+    pushed_at: float = 0.0
+    failed_at: float = 0.0
+    ttl_seconds: float | None = None
+
+    @cached_property
+    def key(self) -> Key:
+        """Return what makes the group differ from others."""
+        return key_of(self.labels)
+
+    @cached_property
+    def series_count(self) -> int:
+        """Return the number of series."""
+        return sum(len(family.samples) for family in self.families.values())
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Return the size of the content."""
+        return len(self.content())
+
+    def expires_at(self, longest_seconds: float) -> float:
+        """Return when the group is too old; a group that was only refused counts from then on. 0 means no limit."""
+        ttl_seconds = min(self.ttl_seconds or math.inf, longest_seconds or math.inf)
+        return (self.pushed_at or self.failed_at) + ttl_seconds
+
+    def content(self) -> bytes:
+        """Return the content of the group's file."""
+        head = {
+            "version": VERSION,
+            "labels": dict(self.labels),
+            "pushed_at": self.pushed_at,
+            "failed_at": self.failed_at,
+            "ttl_seconds": self.ttl_seconds,
+        }
+        page = "".join(family.header + family.lines for family in self.families.values())
+        return f"{json.dumps(head)}\n{page}".encode()
+
+
+def key_of(labels: Mapping[str, str]) -> Key:
+    """Return the key of the group with these labels."""
+    return tuple(sorted(labels.items()))
+
+
+def parse_group(content: bytes) -> Group:
+    """Parse the content of a group's file; raise MalformedAnswer if it is not one."""
+    head, _, page = content.partition(b"\n")
+    try:
+        found = json.loads(head)
+        if found["version"] != VERSION:
+            raise MalformedAnswer(f"its version is {found['version']!r}, not {VERSION}")
+        labels = {str(name): str(value) for name, value in found["labels"].items()}
+        if not all(map(is_group_label, labels)):
+            raise MalformedAnswer("a label of the group is not valid")
+        parsed = parse(page.decode(), Format.TEXT)
+        families = {family.name: label_family(family, labels, _UNLIMITED) for family in parsed}
+        ttl_seconds = found["ttl_seconds"]
+        return Group(
+            labels=labels,
+            families=families,
+            pushed_at=_time(found["pushed_at"]),
+            failed_at=_time(found["failed_at"]),
+            ttl_seconds=None if ttl_seconds is None else _time(ttl_seconds),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise MalformedAnswer("it is not a file of the push inbox") from error
+
+
+def _time(found: object) -> float:
+    seconds = float(str(found))
+    if not math.isfinite(seconds):
+        raise ValueError
+    return seconds

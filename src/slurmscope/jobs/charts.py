@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make the charts of a job from its curves; what was not measured has no chart.
+
+A chart has at most ``MAX_LINES`` lines. More could not be distinguished, so the lowest, the median and the highest
+value at each time are drawn instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from statistics import fmean
+
+from slurmscope.jobs.curves import Aligned, AlignedValues, Combine, align, sum_over
+from slurmscope.jobs.measured_run import MeasuredRun, prepare_run
+from slurmscope.jobs.queries import TRACED_BY_NODE, TRACED_CURVES
+from slurmscope.jobs.report import MAX_CHART_POINTS, Chart, ChartLine
+from slurmscope.jobs.resources import working_memory
+from slurmscope.jobs.rule import Subject
+from slurmscope.jobs.series import Measured, Series
+from slurmscope.jobs.summary import JobSummary
+from slurmscope.jobs.traced_processes import label_processes, process_curves
+
+MAX_LINES = 15
+TRACED = "traced processes"
+AGENTS = "whole job, by node agents"
+
+Reference = Callable[[JobSummary], float | None]
+CurvesOf = Callable[[MeasuredRun], Iterable[Series]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """Describe how one curve is drawn; ``combine`` thins it: peaks of sizes are kept, rates are averaged."""
+
+    name: str
+    title: str
+    unit: str
+    subject: Subject
+    help: str
+    combine: Combine = fmean
+    reference: Reference | None = None
+    reference_label: str = ""
+    beside: CurvesOf = lambda _run: ()
+    """For the sum of traced processes: the curves of the node agents, whose sum is drawn too."""
+
+
+def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
+    """Make every chart that has data, in the order in which a page shows them."""
+    record = summary.record
+    # The curves continue while a job is suspended.
+    now_seconds = (record.start_seconds or 0) + summary.run_seconds + record.suspended_seconds
+    run = prepare_run(record, measured, now_seconds=now_seconds)
+    made = (_chart(plan, _aligned(plan, run, summary), summary) for plan in _PLANS)
+    return tuple(chart for chart in made if chart is not None)
+
+
+def align_chart(name: str, run: MeasuredRun, summary: JobSummary) -> Aligned:
+    """Return the curves of a chart, with every line."""
+    return _aligned(next(plan for plan in _PLANS if plan.name == name), run, summary)
+
+
+def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
+    if plan.name == "memory":
+        return working_memory(run, points=MAX_CHART_POINTS)
+    if plan.name == "cpu_split":
+        return _split(run)
+    if plan.name in TRACED_CURVES:
+        return _traced(plan, run, summary)
+    if plan.name in TRACED_BY_NODE:
+        return _traced_sum(plan, run)
+    curves = tuple(series for series in run.curves.get(plan.name, ()) if series.labels != ("",))
+    if plan.name == "cpu_core":
+        own = {(node.node, core) for node in summary.nodes for core in node.core_seconds}
+        curves = tuple(series for series in curves if series.labels in own)
+    return align(curves, combine=plan.combine)
+
+
+def _traced(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
+    """Return the curves of traced processes under their names for people."""
+    processes = summary.traces.processes
+    labels = label_processes(processes)
+    aligned = align(tuple(process_curves(run, plan.name, processes)), combine=plan.combine)
+    return Aligned(aligned.times, {(labels[key],): values for key, values in aligned.rows.items()})
+
+
+def _traced_sum(plan: _Plan, run: MeasuredRun) -> Aligned:
+    """Return the sum of all traced processes, and that of what the node agents measured."""
+    sides = {TRACED: run.curves.get(plan.name, ()), AGENTS: tuple(plan.beside(run))}
+    if not all(sides.values()):
+        return Aligned((), {})
+    curves = [Series((side, *one.labels), one.times, one.values) for side, some in sides.items() for one in some]
+    aligned = align(curves, combine=plan.combine)
+    rows = {side: [values for key, values in aligned.rows.items() if key[0] == side] for side in sides}
+    # A node without a traced process adds nothing; an agent without a value makes the sum unknown.
+    traced = tuple(_sum_known(column) for column in zip(*rows[TRACED], strict=True))
+    agents = sum_over(Aligned(aligned.times, {(str(place),): row for place, row in enumerate(rows[AGENTS])}))
+    return Aligned(aligned.times, {(TRACED,): traced, (AGENTS,): agents})
+
+
+def _sum_known(column: AlignedValues) -> float | None:
+    known = [value for value in column if value is not None]
+    return math.fsum(known) if known else None
+
+
+def _working(run: MeasuredRun) -> Iterator[Series]:
+    aligned = working_memory(run, points=MAX_CHART_POINTS)
+    for labels, values in aligned.rows.items():
+        known = [(time, value) for time, value in zip(aligned.times, values, strict=True) if value is not None]
+        yield Series(labels, tuple(time for time, _ in known), tuple(value for _, value in known))
+
+
+def _split(run: MeasuredRun) -> Aligned:
+    parts = (("user", "cpu_user"), ("system", "cpu_system"))
+    named = [
+        Series((label,), series.times, series.values) for label, name in parts for series in run.curves.get(name, ())
+    ]
+    return align(named)
+
+
+def _chart(plan: _Plan, aligned: Aligned, summary: JobSummary) -> Chart | None:
+    if not aligned.rows:
+        return None
+    reference = plan.reference(summary) if plan.reference else None
+    return Chart(
+        name=plan.name,
+        title=plan.title,
+        unit=plan.unit,
+        subject=plan.subject,
+        times=aligned.times,
+        lines=fold_lines(
+            [ChartLine(label=" core ".join(labels), values=values) for labels, values in aligned.rows.items()]
+        ),
+        reference=reference,
+        reference_label=plan.reference_label if reference is not None else "",
+        help=plan.help,
+    )
+
+
+def fold_lines(lines: Sequence[ChartLine]) -> tuple[ChartLine, ...]:
+    """Return the lines, or the lowest, the median and the highest of too many."""
+    if len(lines) <= MAX_LINES:
+        return tuple(lines)
+    columns = [
+        sorted(value for value in column if value is not None)
+        for column in zip(*(line.values for line in lines), strict=True)
+    ]
+    chosen = (("lowest", itemgetter(0)), ("median", _middle), ("highest", itemgetter(-1)))
+    return tuple(
+        ChartLine(label=f"{label} of {len(lines)}", values=tuple(choose(c) if c else None for c in columns))
+        for label, choose in chosen
+    )
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """Return the median; the one of the standard library would sort again."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _cores_per_node(summary: JobSummary) -> float | None:
+    return _alike([node.cpus for node in summary.nodes])
+
+
+def _memory_per_node(summary: JobSummary) -> float | None:
+    """Return the limit that all nodes have in common; on a single node without one, what was requested."""
+    if len(summary.nodes) == 1 and summary.nodes[0].limit_bytes is None:
+        return summary.memory.asked_bytes
+    return _alike([node.limit_bytes for node in summary.nodes])
+
+
+def _gpu_memory_per_node(summary: JobSummary) -> float | None:
+    return _alike([node.gpu_memory_size_bytes for node in summary.nodes])
+
+
+def _all_cores(summary: JobSummary) -> float | None:
+    return float(summary.record.cpus) if summary.record.cpus else None
+
+
+def _alike(values: list[float | None]) -> float | None:
+    """Return the value that all nodes share; None when they differ."""
+    return values[0] if values and len(set(values)) == 1 else None
+
+
+_PLANS = (
+    _Plan(
+        name="cpu", title="Busy cores", unit="cores", subject=Subject.CPU, reference=_cores_per_node,
+        reference_label="allocated cores", help="How many cores the job kept busy on each node.",
+    ),
+    _Plan(
+        name="memory", title="Memory in use", unit="bytes", subject=Subject.MEMORY, combine=max,
+        reference=_memory_per_node, reference_label="memory limit",
+        help="Anonymous and shared memory on each node: what the job needs. Without file cache.",
+    ),
+    _Plan(
+        name="gpu", title="GPU utilization", unit="ratio", subject=Subject.GPU,
+        help="Share of time in which the job's GPUs were busy, mean per node.",
+    ),
+    _Plan(
+        name="gpu_memory", title="GPU memory", unit="bytes", subject=Subject.GPU, combine=max,
+        reference=_gpu_memory_per_node, reference_label="memory of the GPUs",
+        help="GPU memory of the job's processes on each node.",
+    ),
+    _Plan(
+        name="read", title="Reading", unit="bytes/s", subject=Subject.FILES,
+        help="What the job read on each node, from any file system or pipe.",
+    ),
+    _Plan(
+        name="write", title="Writing", unit="bytes/s", subject=Subject.FILES,
+        help="What the job wrote on each node, to any file system or pipe.",
+    ),
+    _Plan(
+        name="filesystem_read", title="Reading by file system", unit="bytes/s", subject=Subject.FILES,
+        help="What the job read from each shared file system, as its servers counted it.",
+    ),
+    _Plan(
+        name="filesystem_write", title="Writing by file system", unit="bytes/s", subject=Subject.FILES,
+        help="What the job wrote to each shared file system, as its servers counted it.",
+    ),
+    _Plan(
+        name="filesystem_metadata", title="Metadata operations per second", unit="count", subject=Subject.FILES,
+        help="Requests that transfer no data (open, stat, create, remove), by shared file system.",
+    ),
+    _Plan(
+        name="cpu_split", title="User and system time", unit="cores", subject=Subject.CPU, reference=_all_cores,
+        reference_label="allocated cores",
+        help="Cores busy in user mode (the program itself) and in system mode (the kernel), over all nodes.",
+    ),
+    _Plan(
+        name="cpu_core", title="Per core", unit="ratio", subject=Subject.CPU,
+        help="How busy each core of the job was.",
+    ),
+    _Plan(
+        name="running_threads", title="Runnable threads", unit="count", subject=Subject.THREADS,
+        reference=_cores_per_node, reference_label="allocated cores",
+        help="Runnable threads on each node. Threads beyond the number of cores wait for a core.",
+    ),
+    _Plan(
+        name="open_files", title="Open files", unit="count", subject=Subject.FILES, combine=max,
+        help="Different files that the job had open on each node.",
+    ),
+    _Plan(
+        name="traced_cpu_node", title="Busy cores, traced and measured", unit="cores", subject=Subject.CPU,
+        beside=lambda run: run.curves.get("cpu", ()),
+        help="Cores that all traced processes kept busy, beside what the node agents measured of the job.",
+    ),
+    _Plan(
+        name="traced_cpu", title="Busy cores by traced process", unit="cores", subject=Subject.CPU,
+        help="How many cores each traced process kept busy.",
+    ),
+    _Plan(
+        name="traced_memory_node", title="Memory, traced and measured", unit="bytes", subject=Subject.MEMORY,
+        combine=max, beside=_working,
+        help="Resident memory of all traced processes, beside what the node agents measured of the job.",
+    ),
+    _Plan(
+        name="traced_memory", title="Memory by traced process", unit="bytes", subject=Subject.MEMORY, combine=max,
+        help="Resident memory of each traced process.",
+    ),
+    _Plan(
+        name="traced_threads", title="Threads by traced process", unit="count", subject=Subject.THREADS, combine=max,
+        help="Threads of each traced process.",
+    ),
+    _Plan(
+        name="traced_read", title="Disk reads by traced process", unit="bytes/s", subject=Subject.FILES,
+        help="What storage delivered to each traced process.",
+    ),
+    _Plan(
+        name="traced_write", title="Disk writes by traced process", unit="bytes/s", subject=Subject.FILES,
+        help="What each traced process sent to storage.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the options of a corrected header as the job wrote them, and compute the size that they request.
+
+Slurm takes memory per node, per core or per GPU, and GPUs by several options: a line replaces the option that was used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from slurmscope.core.units import parse_bytes
+from slurmscope.jobs.report import FreedResources, JobReport, OptionChange, OtherRun, RequestedSize
+from slurmscope.jobs.rule import SETTLED_STATES, Finding, submit_options
+from slurmscope.jobs.suggestions import memory_line, memory_per_core_bytes, time_line
+from slurmscope.jobs.summary import JobSummary
+
+CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
+MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
+_SIZE_OPTIONS = ("nodes", *CORE_OPTIONS, "gpus")
+_SIZE_ORDER = (*_SIZE_OPTIONS, "gpus-per-node", "gres", *MEMORY_OPTIONS, "time")
+
+
+class Amount(NamedTuple):
+    """Hold an amount to request, and why."""
+
+    value: float
+    reason: str
+
+
+class SizeChanges(NamedTuple):
+    """Hold changes of nodes, cores and GPUs, the size with them, and whether the same tasks run on fewer nodes."""
+
+    changes: tuple[OptionChange, ...]
+    size: RequestedSize
+    is_packed: bool = False
+
+
+def submitted_size(summary: JobSummary) -> RequestedSize:
+    """Return what the job requested."""
+    record = summary.record
+    return RequestedSize(
+        nodes=max(1, record.node_count),
+        cpus=record.cpus or 0,
+        gpus=record.gpus,
+        memory_bytes=summary.memory.asked_bytes or None,
+        limit_seconds=summary.time.asked,
+    )
+
+
+def parse_suggestion(suggestion: str) -> dict[str, str]:
+    """Return the options of the lines that a finding suggests, by their long names."""
+    words = (word[2:].partition("=") for word in suggestion.split() if word.startswith("--"))
+    return {name: value for name, _, value in words}
+
+
+def change_size(report: JobReport, runs: Sequence[OtherRun]) -> SizeChanges:
+    """Return fewer nodes, cores or GPUs where a finding suggests them and no other run used more."""
+    made = SizeChanges((), submitted_size(report.summary))
+    if report.record.state not in SETTLED_STATES:
+        return made
+    taken: set[str] = set()
+    for finding in report.findings:
+        options = {name: text for name, text in parse_suggestion(finding.suggestion).items() if name in _SIZE_OPTIONS}
+        if not options or taken & options.keys():
+            continue
+        more = _changed(report.summary, finding, options, made.size)
+        if more.changes and _is_enough(more.size, runs):
+            taken |= options.keys()
+            made = SizeChanges((*made.changes, *more.changes), more.size, made.is_packed or more.is_packed)
+    return made
+
+
+def suggested_bytes(summary: JobSummary, finding: Finding) -> float | None:
+    """Return the memory per node that a finding suggests."""
+    options, size = parse_suggestion(finding.suggestion), submitted_size(summary)
+    if "mem" in options:
+        return parse_bytes(options["mem"], default_unit="M")
+    if "mem-per-cpu" not in options:
+        return None
+    cores = next((int(options[name]) for name in CORE_OPTIONS if name in options), size.cpus / size.nodes)
+    return parse_bytes(options["mem-per-cpu"], default_unit="M") * cores
+
+
+def change_memory(summary: JobSummary, memory: Amount, size: RequestedSize) -> OptionChange | None:
+    """Return the change of memory per node; None where it depends on GPUs that are unknown, or nothing changes."""
+    options = submit_options(summary.record.submit_line)
+    option = next((name for name in reversed(MEMORY_OPTIONS) if name in options), "mem")
+    bytes_each, submitted = int(memory.value), submitted_size(summary)
+    if option != "mem":
+        share = (size.cpus if option == "mem-per-cpu" else size.gpus) / size.nodes
+        if not share:
+            return None
+        bytes_each = memory_per_core_bytes(memory.value, share)
+    after = _value(memory_line(bytes_each, option))
+    if options.get(option) == after:
+        return None
+    known = "" if submitted.memory_bytes is None else _value(memory_line(int(submitted.memory_bytes / submitted.nodes)))
+    # With fewer cores, the same amount has to be requested where it came with the cores.
+    before = options.get(option) or (known if known != after else "")
+    return OptionChange(option=option, submitted=before, suggested=after, reason=memory.reason)
+
+
+def change_time(summary: JobSummary, limit: Amount) -> OptionChange:
+    """Return the change of the time limit."""
+    options = submit_options(summary.record.submit_line)
+    known = "" if summary.time.asked is None else _value(time_line(int(summary.time.asked)))
+    return OptionChange(
+        option="time",
+        submitted=options.get("time") or known,
+        suggested=_value(time_line(int(limit.value))),
+        reason=limit.reason,
+    )
+
+
+def in_order(changes: Sequence[OptionChange]) -> tuple[OptionChange, ...]:
+    """Sort changes as people write headers: size, memory, time."""
+    return tuple(sorted(changes, key=lambda change: _SIZE_ORDER.index(change.option)))
+
+
+def write_note(summary: JobSummary, changes: Sequence[OptionChange]) -> str:
+    """Return what else has to be changed: the command line overrides the script, and memory has three options."""
+    options = submit_options(summary.record.submit_line)
+    typed = [f"--{change.option}" for change in changes if change.option in options]
+    if typed:
+        return f"The job was submitted with {', '.join(typed)} on the command line, which overrides these lines."
+    if any(change.option == "mem" for change in changes):
+        return "If the script sets --mem-per-cpu or --mem-per-gpu, remove that line: --mem replaces it."
+    return ""
+
+
+def freed_resources(before: RequestedSize, after: RequestedSize, run_seconds: float) -> FreedResources:
+    """Return what a run of this length would leave to others."""
+    memory = before.memory_bytes - after.memory_bytes if before.memory_bytes and after.memory_bytes else 0.0
+    return FreedResources(
+        core_seconds=_freed(before.cpus - after.cpus, run_seconds),
+        gpu_seconds=_freed(before.gpus - after.gpus, run_seconds),
+        memory_byte_seconds=_freed(memory, run_seconds),
+    )
+
+
+def _freed(fewer: float, run_seconds: float) -> float | None:
+    return fewer * run_seconds if fewer > 0 and run_seconds > 0 else None
+
+
+def _changed(summary: JobSummary, finding: Finding, options: Mapping[str, str], size: RequestedSize) -> SizeChanges:
+    """Return the changes of one finding, without those that cannot be written."""
+    typed, is_packed = submit_options(summary.record.submit_line), "enough_nodes" in finding.numbers
+    # A number of tasks for all nodes would have to fit on fewer.
+    if "nodes" in options and "ntasks" in typed and not is_packed:
+        return SizeChanges((), size)
+    changes = []
+    for name, text in options.items():
+        option, submitted, suggested = _gpu_option(typed, text) if name == "gpus" else (name, typed.get(name, ""), text)
+        if not option:
+            return SizeChanges((), size)
+        submitted = submitted or _known_value(option, size)
+        changes.append(OptionChange(option=option, submitted=submitted, suggested=suggested, reason=finding.title))
+    after = _size_with(options, size, is_packed=is_packed, typed=typed)
+    if is_packed and (memory := suggested_bytes(summary, finding)):
+        after = replace(after, memory_bytes=memory * after.nodes)
+        changes += [change for change in [change_memory(summary, Amount(memory, finding.title), after)] if change]
+    return SizeChanges(tuple(changes), after, is_packed)
+
+
+def _size_with(
+    options: Mapping[str, str], size: RequestedSize, *, is_packed: bool, typed: Mapping[str, str]
+) -> RequestedSize:
+    """Return the size with these options; memory that was requested per core or GPU follows their number."""
+    nodes = int(options.get("nodes", size.nodes))
+    gpus = int(options["gpus"].rpartition(":")[2]) if "gpus" in options else size.gpus
+    cpus = size.cpus
+    if "nodes" not in options:
+        cpus = next((int(options[name]) for name in CORE_OPTIONS if name in options), cpus)
+    elif not is_packed:
+        cpus = math.ceil(cpus * nodes / size.nodes)
+    memory = size.memory_bytes
+    if memory is not None and "nodes" in options:
+        memory = memory if is_packed else memory * nodes / size.nodes
+    elif memory is not None and "mem-per-gpu" in typed:
+        memory = memory * gpus / size.gpus if size.gpus else memory
+    elif memory is not None and "mem" not in typed:
+        memory = memory * cpus / size.cpus
+    return RequestedSize(nodes=nodes, cpus=cpus, gpus=gpus, memory_bytes=memory, limit_seconds=size.limit_seconds)
+
+
+def _gpu_option(typed: Mapping[str, str], suggested: str) -> tuple[str, str, str]:
+    """Return the option that requested the GPUs, as submitted and as suggested; empty where it depends on tasks."""
+    if any(name in typed for name in ("gpus-per-task", "gpus-per-socket")):
+        return "", "", ""
+    if "gpu" in typed.get("gres", "").split(":")[0].split(","):
+        return "gres", typed["gres"], f"gpu:{suggested}"
+    option = "gpus-per-node" if "gpus-per-node" in typed else "gpus"
+    return option, typed.get(option, ""), suggested
+
+
+def _known_value(option: str, size: RequestedSize) -> str:
+    """Return the value that a job got for an option that is not on its command line."""
+    return str({"nodes": size.nodes, "gpus": size.gpus}.get(option, size.cpus))
+
+
+def _is_enough(size: RequestedSize, runs: Sequence[OtherRun]) -> bool:
+    """Return whether every other run would have had enough cores and GPUs."""
+    cores = max((run.mean_cores for run in runs if run.mean_cores is not None), default=0.0)
+    gpus = max((run.mean_gpus for run in runs if run.mean_gpus is not None), default=0.0)
+    return cores <= size.cpus + 0.5 and gpus <= size.gpus
+
+
+def _value(line: str) -> str:
+    return line.partition("=")[2]

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read all pending jobs one by one, with the start that Slurm expects, by one squeue call.
+
+For pending jobs ``StartTime`` is the estimate of the scheduler that ``squeue --start`` prints, and ``tres-alloc`` is
+what they request. Pending tasks of an array are one row. Job names are chosen by users, so columns and rows are
+separated by a random text that is new for every call.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from slurmscope.core.errors import MalformedAnswer
+from slurmscope.core.tres import parse_tres
+from slurmscope.slurm.arrays import parse_tasks
+from slurmscope.slurm.command import RunCommand
+
+HELD_REASONS = frozenset({"JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "ReservationDeleted"})
+"""Reasons of jobs that do not start until they are released; their priority is 0."""
+
+NOT_ELIGIBLE_REASONS = HELD_REASONS | {"BeginTime", "Dependency", "DependencyNeverSatisfied"}
+"""Reasons of jobs that the scheduler does not consider yet: they delay no other job."""
+
+
+class WaitingJob(NamedTuple):
+    """Hold one pending job, or all pending tasks of an array.
+
+    ``tasks`` are the indexes of the pending tasks; empty if the job is not an array. Amounts are requested ones, of
+    one task. ``start_seconds`` is the start that Slurm expects, ``evaluated_seconds`` when its scheduler last
+    considered the job; None if Slurm has not estimated it. A time limit of None is unlimited.
+    """
+
+    job_id: int
+    name: str
+    user: str
+    account: str
+    partitions: tuple[str, ...]
+    qos: str
+    state: str
+    reason: str
+    submit_seconds: int
+    eligible_seconds: int | None = None
+    start_seconds: int | None = None
+    evaluated_seconds: int | None = None
+    time_limit_seconds: int | None = None
+    nodes: int = 1
+    cpus: int = 1
+    memory_bytes: int | None = None
+    gpus: int = 0
+    priority: int | None = None
+    array_job_id: int | None = None
+    tasks: tuple[range, ...] = ()
+    tasks_text: str = ""
+    het_job_id: int | None = None
+    het_offset: int | None = None
+    dependency: str = ""
+    licenses: str = ""
+    reservation: str = ""
+    features: str = ""
+    planned_nodes: str = ""
+
+    @property
+    def shown_id(self) -> str:
+        """Return the ID as squeue prints it: 12, 12_3, 12_[3-24%2], 12+1."""
+        if self.array_job_id is not None:
+            is_one = self.task_count == 1 and "%" not in self.tasks_text
+            return f"{self.array_job_id}_{self.tasks_text}" if is_one else f"{self.array_job_id}_[{self.tasks_text}]"
+        if self.het_job_id is not None:
+            return f"{self.het_job_id}+{self.het_offset or 0}"
+        return str(self.job_id)
+
+    @property
+    def task_count(self) -> int:
+        """Return how many jobs this is: 1, or the pending tasks of an array."""
+        return sum(map(len, self.tasks)) or 1
+
+    @property
+    def word(self) -> str:
+        """Return the reason as one word of Slurm's enumeration, without the details that Slurm may add."""
+        return self.reason.partition(",")[0].strip()
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the job does not start until it is released."""
+        return self.word in HELD_REASONS or self.priority == 0
+
+    @property
+    def is_eligible(self) -> bool:
+        """Return whether the scheduler considers the job."""
+        return not self.is_held and self.word not in NOT_ELIGIBLE_REASONS
+
+
+class JobsAhead(NamedTuple):
+    """Hold how many jobs are ahead of one in a partition, what they request, and how many there are in all."""
+
+    jobs: int
+    cores: int
+    gpus: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingQueue:
+    """Hold every pending job, newest submission first; ``unreadable_rows`` counts what could not be parsed."""
+
+    jobs: tuple[WaitingJob, ...] = ()
+    cluster: str = ""
+    taken_at_seconds: float = 0.0
+    unreadable_rows: int = 0
+
+    def find(self, shown_id: str) -> WaitingJob | None:
+        """Return a job by its ID as users write it: 12, 12_3 or 12+1; None for a whole array."""
+        base, mark, part = shown_id.replace("+", "_").partition("_")
+        if not base.isdecimal() or (mark and not part.isdecimal()):
+            return None
+        found = self._by_id.get(int(base), ())
+        if not mark:
+            return next((job for job in found if job.array_job_id is None and job.job_id == int(base)), None)
+        if "+" in shown_id:
+            return next((job for job in found if job.het_job_id == int(base) and job.het_offset == int(part)), None)
+        return next((job for job in found if any(int(part) in tasks for tasks in job.tasks)), None)
+
+    def find_array(self, array_job_id: int) -> tuple[WaitingJob, ...]:
+        """Return the records with the pending tasks of an array."""
+        return tuple(job for job in self._by_id.get(array_job_id, ()) if job.array_job_id == array_job_id)
+
+    def in_partition(self, partition: str) -> tuple[WaitingJob, ...]:
+        """Return the jobs that may start in a partition, in the order of the scheduler: highest priority first."""
+        return self._by_partition.get(partition, ())
+
+    def ahead_of(self, job: WaitingJob, partition: str) -> JobsAhead | None:
+        """Return what is ahead of a job among those that the scheduler considers; None if it is not one of them."""
+        return self._ahead.get((job.job_id, partition))
+
+    def planned_in(self, partition: str) -> Sequence[WaitingJob]:
+        """Return the jobs of a partition whose start Slurm expects, earliest first."""
+        return self._planned.get(partition, ())
+
+    def of_user(self, user: str) -> Sequence[WaitingJob]:
+        """Return the jobs of a user, newest submission first."""
+        return self._by_user.get(user, ())
+
+    @cached_property
+    def _by_user(self) -> Mapping[str, list[WaitingJob]]:
+        found: dict[str, list[WaitingJob]] = {}
+        for job in self.jobs:
+            found.setdefault(job.user, []).append(job)
+        return found
+
+    @cached_property
+    def _by_id(self) -> Mapping[int, list[WaitingJob]]:
+        found: dict[int, list[WaitingJob]] = {}
+        for job in self.jobs:
+            for job_id in dict.fromkeys((job.job_id, job.array_job_id, job.het_job_id)):
+                if job_id is not None:
+                    found.setdefault(job_id, []).append(job)
+        return found
+
+    @cached_property
+    def _ahead(self) -> Mapping[tuple[int, str], JobsAhead]:
+        found: dict[tuple[int, str], JobsAhead] = {}
+        for partition, jobs in self._by_partition.items():
+            considered = [job for job in jobs if job.is_eligible]
+            total = sum(job.task_count for job in considered)
+            tasks = cores = gpus = 0
+            for job in considered:
+                found[job.job_id, partition] = JobsAhead(tasks, cores, gpus, total)
+                tasks += job.task_count
+                cores += job.task_count * job.cpus
+                gpus += job.task_count * job.gpus
+        return found
+
+    @cached_property
+    def _planned(self) -> Mapping[str, list[WaitingJob]]:
+        found: dict[str, list[WaitingJob]] = {}
+        planned = (job for job in self.jobs if job.start_seconds is not None)
+        for job in sorted(planned, key=lambda job: job.start_seconds or 0):
+            for partition in job.partitions:
+                found.setdefault(partition, []).append(job)
+        return found
+
+    @cached_property
+    def _by_partition(self) -> Mapping[str, tuple[WaitingJob, ...]]:
+        found: dict[str, list[WaitingJob]] = {}
+        for job in sorted(self.jobs, key=lambda job: (-(job.priority or 0), job.submit_seconds, job.job_id)):
+            for partition in job.partitions:
+                found.setdefault(partition, []).append(job)
+        return {partition: tuple(jobs) for partition, jobs in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPriority:
+    """Hold the priority of one job in one partition, and the weighted factors that it is the sum of."""
+
+    job_id: int
+    partition: str
+    total: float
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPriorities:
+    """Hold the priorities of all eligible jobs; ``unreadable_rows`` counts what could not be parsed."""
+
+    priorities: tuple[JobPriority, ...] = ()
+    unreadable_rows: int = 0
+
+    def of(self, job: WaitingJob) -> Sequence[JobPriority]:
+        """Return the priorities of a job: one for each of its partitions."""
+        return self._by_job.get(job.job_id, ())
+
+    def in_partition(self, partition: str) -> Sequence[JobPriority]:
+        """Return the priorities of all jobs of a partition, highest first."""
+        return self._by_partition.get(partition, ())
+
+    def place_of(self, priority: JobPriority) -> int:
+        """Return the place of a priority in its partition; 0 is the highest."""
+        return self._places[priority.job_id, priority.partition]
+
+    def medians(self, partition: str) -> Mapping[str, float]:
+        """Return the median of each factor over the jobs of a partition, and of their sum as ``priority``."""
+        return self._medians[partition]
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[int, str], int]:
+        return {
+            (priority.job_id, partition): place
+            for partition, priorities in self._by_partition.items()
+            for place, priority in enumerate(priorities)
+        }
+
+    @cached_property
+    def _medians(self) -> Mapping[str, Mapping[str, float]]:
+        names = {name for priority in self.priorities for name in priority.factors}
+        return {
+            partition: {
+                "priority": statistics.median(priority.total for priority in found),
+                **{name: statistics.median(priority.factors.get(name, 0.0) for priority in found) for name in names},
+            }
+            for partition, found in self._by_partition.items()
+        }
+
+    @cached_property
+    def _by_job(self) -> Mapping[int, list[JobPriority]]:
+        found: dict[int, list[JobPriority]] = {}
+        for priority in self.priorities:
+            found.setdefault(priority.job_id, []).append(priority)
+        return found
+
+    @cached_property
+    def _by_partition(self) -> Mapping[str, list[JobPriority]]:
+        found: dict[str, list[JobPriority]] = {}
+        for priority in sorted(self.priorities, key=lambda priority: (-priority.total, priority.job_id)):
+            found.setdefault(priority.partition, []).append(priority)
+        return found
+
+
+COLUMNS = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "UserName", "Account", "Partition", "QOS",
+    "State", "Reason", "SubmitTime", "EligibleTime", "StartTime", "LastSchedEval", "TimeLimit", "NumNodes", "NumCPUs",
+    "tres-alloc", "PriorityLong", "Dependency", "Licenses", "Reservation", "Feature", "SchedNodes", "Name",
+)  # fmt: skip
+MAX_JOBS = 200_000
+"""Rows that are kept; Slurm's MaxJobCount is rarely above it."""
+
+_NOTHING = frozenset({"", "N/A", "(null)", "NONE", "None assigned"})
+_LIMIT = re.compile(r"(?:(?P<days>[0-9]{1,6})-)?(?P<clock>[0-9]{1,6}(?::[0-9]{2}){0,2})", re.ASCII)
+_MAX_TIME = 1 << 33
+
+
+def read_waiting(run: RunCommand, separator: str, *, now_seconds: float, cluster: str = "") -> WaitingQueue:
+    """Run squeue and return the queue; ``now_seconds`` is the time to put on it."""
+    return parse_waiting(run("squeue", arguments(separator)), separator, now_seconds=now_seconds, cluster=cluster)
+
+
+def arguments(separator: str) -> tuple[str, ...]:
+    """Return the arguments of one call; a row ends with the mark twice."""
+    mark = _mark(separator)
+    columns = ",".join(f"{column}:{mark}" for column in COLUMNS)
+    return ("--noheader", "--all", "--states=PENDING", "--local", f"--Format={columns}{mark}")
+
+
+def parse_waiting(answer: bytes, separator: str, *, now_seconds: float, cluster: str = "") -> WaitingQueue:
+    """Split rows and columns by the separator alone; an invalid row is counted and skipped."""
+    mark = _mark(separator)
+    rows = answer.decode("utf-8", "surrogateescape").split(f"{mark}{mark}\n")
+    if rows.pop():
+        raise MalformedAnswer("squeue: the answer ends in the middle of a row")
+    jobs: list[WaitingJob] = []
+    for row in rows[:MAX_JOBS]:
+        try:
+            jobs.append(_parse_row(row.split(mark)))
+        except ValueError:
+            continue
+    return WaitingQueue(
+        jobs=tuple(sorted(jobs, key=lambda job: (job.submit_seconds, job.job_id), reverse=True)),
+        cluster=cluster,
+        taken_at_seconds=now_seconds,
+        unreadable_rows=len(rows) - len(jobs),
+    )
+
+
+def parse_limit(text: str) -> int | None:
+    """Parse a time limit such as 1-02:00:00 or 30:00 into seconds; None if it is unlimited or not set."""
+    found = _LIMIT.fullmatch(text)
+    if not found:
+        return None
+    parts = [int(part) for part in found["clock"].split(":")]
+    if found["days"] is not None:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return int(found["days"]) * 86_400 + hours * 3600 + minutes * 60 + seconds
+    hours, minutes, seconds = (0, 0, *parts)[-3:]
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _mark(separator: str) -> str:
+    # Begins with a byte that is nowhere else in it, so the end of a name can never be taken for its beginning.
+    return f"\x1f{separator}"
+
+
+def _parse_row(fields: list[str]) -> WaitingJob:
+    values = dict(zip(COLUMNS, fields, strict=True))
+    tres = parse_tres(_text(values["tres-alloc"]))
+    tasks = _text(values["ArrayTaskID"])
+    return WaitingJob(
+        job_id=int(values["JobID"]),
+        name=values["Name"],
+        user=values["UserName"],
+        account=_text(values["Account"]),
+        partitions=tuple(values["Partition"].split(",")),
+        qos=_text(values["QOS"]),
+        state=values["State"],
+        reason=values["Reason"],
+        submit_seconds=_need_time(values["SubmitTime"]),
+        eligible_seconds=_parse_time(values["EligibleTime"]),
+        start_seconds=_parse_time(values["StartTime"]),
+        evaluated_seconds=_parse_time(values["LastSchedEval"]),
+        time_limit_seconds=parse_limit(values["TimeLimit"]),
+        nodes=int(values["NumNodes"]),
+        cpus=int(values["NumCPUs"]),
+        memory_bytes=tres.memory_bytes,
+        gpus=sum(gres.count for gres in tres.gres if gres.name == "gpu"),
+        priority=int(values["PriorityLong"]),
+        array_job_id=int(values["ArrayJobID"]) if tasks else None,
+        tasks=parse_tasks(tasks) if tasks else (),
+        tasks_text=tasks,
+        het_job_id=_parse_number(values["HetJobID"]) or None,
+        het_offset=_parse_number(values["HetJobOffset"]),
+        dependency=_text(values["Dependency"]),
+        licenses=_text(values["Licenses"]),
+        reservation=_text(values["Reservation"]),
+        features=_text(values["Feature"]),
+        planned_nodes=_text(values["SchedNodes"]),
+    )
+
+
+def _text(value: str) -> str:
+    return "" if value in _NOTHING else value
+
+
+def _parse_number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _parse_time(text: str) -> int | None:
+    """Parse seconds since 1970; 0 and texts such as Unknown are None."""
+    number = _parse_number(text)
+    return number if number and number < _MAX_TIME else None
+
+
+def _need_time(text: str) -> int:
+    if (seconds := _parse_time(text)) is None:
+        raise ValueError(f"{text!r} is not a time")
+    return seconds

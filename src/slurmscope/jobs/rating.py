@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rate how much of a resource a job used: the one source of the colours of gauges, bars and tables.
+
+The same number of the same job has the same rating everywhere. The bounds are the defaults of the rules, so that what
+is rated badly is mostly also a finding.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import NamedTuple
+
+from slurmscope.jobs.findings import resolve_thresholds
+from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, SETTLED_STATES, Subject
+from slurmscope.jobs.summary import JobSummary
+from slurmscope.slurm.states import ENDED_STATES
+
+_BOUNDS = resolve_thresholds({})
+_TIMEOUT = "TIMEOUT"
+
+
+class Rating(enum.StrEnum):
+    """How well a resource was used; ``UNRATED`` is neutral: nothing can be said, or not yet."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    FINE = "fine"
+    UNRATED = "unrated"
+
+
+class RatedJob(NamedTuple):
+    """Hold what a rating depends on besides the number; the default is that of a sum over many jobs."""
+
+    state: str = "COMPLETED"
+    run_seconds: float = math.inf
+    gpus: int = 0
+    cpus: int | None = None
+    asked_bytes: float | None = None
+
+
+MANY_JOBS = RatedJob()
+
+
+def rated_job(summary: JobSummary) -> RatedJob:
+    """Return what ratings of a job depend on."""
+    record = summary.record
+    return RatedJob(record.state, summary.run_seconds, record.gpus, record.cpus, summary.memory.asked_bytes)
+
+
+def rate_use(subject: Subject | None, ratio: float | None, job: RatedJob = MANY_JOBS) -> Rating:
+    """Rate the used share of a resource.
+
+    A running job may be rated badly, but not as fine: it is not over. A short job is not rated, nor are the cores of a
+    job with GPUs, nor anything that no rule is about (a subject of None).
+    """
+    if subject is None or ratio is None or not math.isfinite(ratio):
+        return Rating.UNRATED
+    if subject is Subject.TIME:
+        return Rating.CRITICAL if job.state == _TIMEOUT else Rating.UNRATED
+    if job.run_seconds < MIN_JUDGED_SECONDS:
+        return Rating.UNRATED
+    rating = _rate(subject, ratio, job)
+    return Rating.UNRATED if rating is Rating.FINE and job.state not in ENDED_STATES else rating
+
+
+def _rate(subject: Subject, ratio: float, job: RatedJob) -> Rating:
+    if subject is Subject.MEMORY:
+        return _rate_memory(ratio, job)
+    if subject is Subject.GPU:
+        critical, warning = (_BOUNDS[rule]["min_utilization_ratio"] for rule in ("gpu_idle", "gpu_low"))
+        return _compare(ratio, critical, warning)
+    if subject is Subject.CPU and not job.gpus:
+        bounds = _BOUNDS["cpu_idle"]
+        return _compare(ratio, bounds["critical_busy_ratio"], bounds["min_busy_ratio"])
+    return Rating.UNRATED
+
+
+def _rate_memory(ratio: float, job: RatedJob) -> Rating:
+    """Too little headroom is bad in any job; unused memory only where it was much, and the job has ended."""
+    bounds = _BOUNDS["memory_over_asked"]
+    if ratio >= _BOUNDS["memory_near_limit"]["min_used_ratio"]:
+        return Rating.WARNING
+    rating = _compare(ratio, bounds["critical_used_ratio"], bounds["min_used_ratio"])
+    if rating is Rating.FINE:
+        return rating
+    if job.state not in SETTLED_STATES:
+        return Rating.UNRATED
+    asked = job.asked_bytes
+    is_little = asked is not None and (
+        asked <= bounds["free_bytes_per_core"] * (job.cpus or 0) or asked * (1 - ratio) < bounds["min_unused_bytes"]
+    )
+    return Rating.FINE if is_little else rating
+
+
+def _compare(ratio: float, critical: float, warning: float) -> Rating:
+    return Rating.CRITICAL if ratio < critical else Rating.WARNING if ratio < warning else Rating.FINE

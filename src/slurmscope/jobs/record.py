@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold the accounting record of one run of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from slurmscope.core.tres import Gres
+from slurmscope.slurm.states import ENDED_STATES, RUNNING
+
+MAX_STEPS = 1000
+"""Most steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
+
+
+LOCAL_ID_BITS = 26
+"""How many bits of a job ID the cluster assigns; in a federation, those above have the number of its origin."""
+
+
+class FederatedId(NamedTuple):
+    """Hold the parts of the ID of a job of a federation."""
+
+    origin: int
+    """Number that the federation gave the cluster to which the job was submitted."""
+    local_id: int
+    """The ID that this cluster gave the job."""
+
+
+def split_federated(job_id: int) -> FederatedId | None:
+    """Return the parts of a job ID of a federation; None for any other ID."""
+    origin, local_id = divmod(job_id, 1 << LOCAL_ID_BITS)
+    return FederatedId(origin, local_id) if origin else None
+
+
+def is_one_job(shown_id: str, users: Collection[str]) -> bool:
+    """Return whether jobs with this ID in several clusters are runs of one federated job.
+
+    A job that is requeued may run in another cluster of the federation. The archive may have jobs of several
+    federations, but hardly of the same user and ID. ``shown_id`` is the ID as users write it: 12, 12_3 or 12+1.
+    """
+    base = shown_id.replace("+", "_").partition("_")[0]
+    return base.isdecimal() and split_federated(int(base)) is not None and len(set(users)) == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """Hold one step; ``max_rss_bytes`` is MaxRSS: the peak of its largest task, as Slurm sampled it."""
+
+    name: str
+    state: str
+    start_seconds: int | None = None
+    end_seconds: int | None = None
+    tasks: int | None = None
+    nodes: int | None = None
+    cpu_seconds: float | None = None
+    max_rss_bytes: int | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    node_list: str = ""
+    """Its nodes as Slurm writes them: n[1-2]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """Hold one run of one job; a task of an array, or a part of a heterogeneous job, is a job of its own.
+
+    ``job_id`` is unique in the cluster, unlike the id that users see for an array task. Times are Unix times. Amounts
+    are allocated, or requested by a job that has not started; None is unknown, and as a time limit unlimited.
+    """
+
+    cluster: str
+    job_id: int
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: str
+    submit_seconds: int
+    uid: int | None = None
+    qos: str = ""
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+    het_job_id: int | None = None
+    het_offset: int | None = None
+    eligible_seconds: int | None = None
+    start_seconds: int | None = None
+    end_seconds: int | None = None
+    suspended_seconds: int = 0
+    """How long the job was suspended, by staff or by a job of higher priority."""
+    time_limit_seconds: int | None = None
+    nodes: tuple[str, ...] = ()
+    node_count: int = 0
+    cpus: int | None = None
+    asked_cpus: int | None = None
+    """Requested cores; fewer than ``cpus`` where Slurm allocates whole cores, sockets or nodes, or cores for memory."""
+    memory_bytes: int | None = None
+    gres: tuple[Gres, ...] = ()
+    billing: int | None = None
+    """Billing weight of the allocation, as the partition's TRESBillingWeights give it."""
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    restarts: int | None = None
+    cpu_seconds: float | None = None
+    reason: str = ""
+    submit_line: str = ""
+    work_dir: str = ""
+    stdout: str = ""
+    """Where its output goes, with patterns such as %j; empty before Slurm 24.05. The same holds for ``stderr``."""
+    stderr: str = ""
+    failed_node: str = ""
+    """The node whose failure ended the job."""
+    cancelled_by_uid: int | None = None
+    """User ID of who cancelled the job; 0 also if Slurm itself did."""
+    steps: tuple[StepRecord, ...] = ()
+
+    @property
+    def shown_id(self) -> str:
+        """Return the job ID as users write it."""
+        if self.array_job_id is not None and self.array_task_id is not None:
+            return f"{self.array_job_id}_{self.array_task_id}"
+        if self.het_job_id is not None and self.het_offset is not None:
+            return f"{self.het_job_id}+{self.het_offset}"
+        return str(self.job_id)
+
+    @property
+    def federated(self) -> FederatedId | None:
+        """Return the parts of the ID that users write, without the task, if the job was submitted to a federation."""
+        return split_federated(self.array_job_id or self.het_job_id or self.job_id)
+
+    @property
+    def is_array_rest(self) -> bool:
+        """Return whether this stands for the tasks of an array that have not started."""
+        return self.array_job_id is not None and self.array_task_id is None
+
+    @property
+    def gpus(self) -> int:
+        """Count GPUs of all types."""
+        return sum(gres.count for gres in self.gres if gres.name == "gpu")
+
+    @property
+    def wait_seconds(self) -> int | None:
+        """Return how long the job waited after it was eligible to start, or else after its submission.
+
+        None unless it started. Slurm sets a later eligible time for a job that was held or had a dependency.
+        """
+        if self.start_seconds is None:
+            return None
+        since = self.submit_seconds if self.eligible_seconds is None else self.eligible_seconds
+        return max(0, self.start_seconds - since)
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the job runs now."""
+        return self.state == RUNNING
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether this run has ended."""
+        return self.state in ENDED_STATES or self.state == "REQUEUED"
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether accounting does not have the submitted part of the job yet.
+
+        slurmctld sends the start of a job every few seconds. When a step or the end of the job reaches slurmdbd first,
+        slurmdbd makes a record without name, partition and requested resources.
+        """
+        return not self.partition and self.asked_cpus is None
+
+
+class JobAccounting(Protocol):
+    """Read accounting records, including those of running jobs, of one or several clusters; raises ``SourceError``."""
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of the clusters whose jobs are read."""
+        ...
+
+    def of(self, cluster: str) -> JobAccounting:
+        """Return the accounting of one of these clusters; if another one cannot be read, it is not affected."""
+        ...
+
+    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        """Return every run of these jobs; the id of an array or heterogeneous job stands for all its parts."""
+        ...
+
+    def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield runs that ended in this period, including both edges."""
+        ...
+
+    def read_current(self) -> Iterator[JobRecord]:
+        """Yield running and pending jobs."""
+        ...
+
+    def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield the runs of a user that were pending or running at any time in this period."""
+        ...

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Format the contents of a report once for all of its renderings.
+
+Text from outside is made safe to show here; templates escape it for HTML.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
+from typing import NamedTuple
+
+from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
+from slurmscope.jobs.rating import Rating, rate_use, rated_job
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.render.formatting import format_time, show
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Finding, Subject
+from slurmscope.jobs.summary import Coverage, FilesystemSummary, JobSummary
+
+LAST_SIGNAL = 64
+NONE_REQUESTED = "none requested"
+CONSEQUENCES = "Follows from this:"
+"""Heading of what a finding explains, in every rendering."""
+
+_MEMORY_NOTE = (
+    "The values differ because the kernel also charges the file cache, which it reclaims when memory gets scarce, "
+    "and because Slurm only samples the largest task at intervals."
+)
+
+
+class LabelledText(NamedTuple):
+    """Hold one labelled line of a report."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """Hold the used share of one requested resource; ``ratio`` is None where there is no bar to draw."""
+
+    label: str
+    ratio: float | None
+    text: str
+    rating: Rating = Rating.UNRATED
+    """Gives the colour of the bar."""
+
+    @property
+    def percent(self) -> str:
+        """Return the share as a percentage, or an empty text."""
+        return "" if self.ratio is None else format_ratio(self.ratio)
+
+
+def title(report: JobReport) -> str:
+    """Return the heading of the report."""
+    record = report.record
+    return show(f"Job {record.shown_id}: {record.name}" if record.name else f"Job {record.shown_id}", 200)
+
+
+def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, ...]:
+    """List what accounting reports about the job; ``zone`` is the time zone of its times, None that of this host."""
+    record = report.record
+    rows = (
+        LabelledText("Job", f"{record.shown_id} on {record.cluster}" if record.cluster else record.shown_id),
+        LabelledText("Federated job", _federated(record)),
+        LabelledText("Name", record.name),
+        LabelledText("User, account", f"{record.user}, {record.account}"),
+        LabelledText("Partition, QOS", ", ".join(filter(None, (record.partition, record.qos)))),
+        LabelledText("State", _state(record)),
+        LabelledText("Nodes", _nodes(record)),
+        LabelledText("Cores", f"{record.cpus:,}" if record.cpus else "unknown"),
+        LabelledText("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "unknown"),
+        LabelledText("GPUs", _gpus(record)),
+        *_times(report, zone),
+        LabelledText("Restarts", str(record.restarts) if record.restarts else ""),
+        LabelledText("Submitted as", record.submit_line),
+        LabelledText("Directory", record.work_dir),
+    )
+    return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
+
+
+def _federated(record: JobRecord) -> str:
+    parts = record.federated
+    return f"local job ID {parts.local_id}, submitted to cluster {parts.origin} of the federation" if parts else ""
+
+
+def gauges(report: JobReport) -> tuple[Gauge, ...]:
+    """Compare use with what was requested, for every resource."""
+    summary = report.summary
+    requested_gpus = max(summary.gpu.asked, report.record.gpus)
+    has_run, job = report.record.start_seconds is not None, rated_job(summary)
+    gpu_use, gpu_memory = summary.gpu.mean_utilization, summary.gpu.memory_ratio
+    rows: tuple[tuple[Subject | None, str, float | None, str], ...] = (
+        (Subject.CPU, "CPU", summary.cpu.time.ratio, _cpu(summary)),
+        (Subject.MEMORY, "Memory", summary.memory.ratio, _memory(summary)),
+        (Subject.GPU, "GPU", gpu_use if requested_gpus else None, _gpu_use(summary, requested_gpus)),
+        (None, "GPU memory", gpu_memory if requested_gpus else None, _gpu_memory(summary, requested_gpus)),
+        (Subject.TIME, "Time", summary.time.ratio if has_run else None, _time(summary)),
+    )
+    return tuple(
+        Gauge(label=label, ratio=_finite(ratio), text=text, rating=rate_use(subject, ratio, job))
+        for subject, label, ratio, text in rows
+    )
+
+
+def findings(report: JobReport) -> tuple[Finding, ...]:
+    """Return findings, worst first, safe to show; their lines are left out where one header replaces them."""
+    ordered = sorted(report.findings, key=lambda finding: finding.severity.rank)
+    return tuple(_shown(finding, has_line=report.resubmission is None) for finding in ordered)
+
+
+def _shown(finding: Finding, *, has_line: bool) -> Finding:
+    return replace(
+        finding,
+        rule=show(finding.rule),
+        title=show(finding.title),
+        explanation=show(finding.explanation),
+        advice=show(finding.advice),
+        suggestion=show(finding.suggestion) if has_line else "",
+        consequences=tuple(_shown(other, has_line=False) for other in finding.consequences),
+    )
+
+
+def no_findings(report: JobReport) -> str:
+    """Explain why there are no findings."""
+    if report.record.start_seconds is None:
+        return "No findings: the job has not run."
+    if report.record.state == "FAILED":
+        return "The job failed, and the measurements do not show why: check the end of its output."
+    if _is_short(report):
+        return _too_short(report)
+    if not report.record.has_ended:
+        return "No findings yet: the job is still running."
+    if report.summary.coverage.is_good:
+        return "No findings: the measurements show nothing to change."
+    return "No findings, but too little was measured to be sure."
+
+
+def is_fine(report: JobReport) -> bool:
+    """Return whether a job has ended without a problem and was measured well enough to say so."""
+    has_worked = report.record.state == "COMPLETED"
+    return has_worked and not report.findings and report.summary.coverage.is_good and not _is_short(report)
+
+
+def _is_short(report: JobReport) -> bool:
+    return report.summary.run_seconds < MIN_JUDGED_SECONDS
+
+
+def _too_short(report: JobReport) -> str:
+    """Give the numbers that were measured, without a judgement."""
+    summary, verb = report.summary, "ran" if report.record.has_ended else "has run"
+    shares = {"CPU": summary.cpu.time.ratio, "memory": summary.memory.ratio, "GPU": summary.gpu.mean_utilization}
+    known = ", ".join(f"{label} {format_ratio(ratio)}" for label, ratio in shares.items() if ratio is not None)
+    text = (
+        f"Too short to judge: the job {verb} for {format_seconds(summary.run_seconds)}, and most rules need "
+        f"{format_seconds(MIN_JUDGED_SECONDS)}."
+    )
+    return f"{text} It used: {known}." if known else text
+
+
+def memory_rows(report: JobReport) -> tuple[LabelledText, ...]:
+    """List the job's memory in three ways, beside what was requested."""
+    memory = report.summary.memory
+    is_whole = memory.slurm_peak_is_whole or memory.slurm_peak_bytes is None
+    return (
+        LabelledText("Requested", format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "unknown"),
+        LabelledText("Needed (anonymous and shared)", format_bytes(memory.working_peak_bytes)),
+        LabelledText("Charged by the kernel", format_bytes(memory.charged_peak_bytes)),
+        LabelledText(
+            "Slurm's MaxRSS",
+            format_bytes(memory.slurm_peak_bytes) + ("" if is_whole else " (its largest task or step alone)"),
+        ),
+    )
+
+
+def memory_note(report: JobReport) -> str:
+    """Explain why the memory values differ, where there are several."""
+    memory = report.summary.memory
+    peaks = (memory.working_peak_bytes, memory.charged_peak_bytes, memory.slurm_peak_bytes)
+    return _MEMORY_NOTE if sum(peak is not None for peak in peaks) > 1 else ""
+
+
+def cpu_rows(report: JobReport) -> tuple[LabelledText, ...]:
+    """List how the cores were used."""
+    cpu = report.summary.cpu
+    return (
+        LabelledText("In user code", format_seconds(cpu.user_seconds)),
+        LabelledText("In the kernel", format_seconds(cpu.system_seconds)),
+        LabelledText("Busy cores, mean", format_count(cpu.mean_cores)),
+        LabelledText("Busy cores, peak", format_count(cpu.peak_cores)),
+    )
+
+
+def io_rows(report: JobReport) -> tuple[LabelledText, ...]:
+    """List what the job read and wrote."""
+    io = report.summary.io
+    scratch = {True: "used", False: "not used", None: NOT_MEASURED}[io.uses_scratch]
+    rows: tuple[LabelledText, ...] = (
+        LabelledText("Read", _calls(io.read_bytes, io.reads)),
+        LabelledText("Written", _calls(io.write_bytes, io.writes)),
+        LabelledText("Files open, peak", format_count(io.peak_open_files)),
+        LabelledText("Scratch", scratch),
+    )
+    if io.metadata_operations is not None:
+        rows = (*rows, LabelledText("Metadata operations", format_count(io.metadata_operations)))
+    return (*rows, *map(_filesystem, io.filesystems))
+
+
+def missing(report: JobReport) -> tuple[str, ...]:
+    """List what is unknown, and why."""
+    return tuple(show(sentence) for sentence in report.missing)
+
+
+def _state(record: JobRecord) -> str:
+    notes = []
+    if record.exit_code:
+        notes.append(f"exit code {record.exit_code}")
+    # Slurm also stores numbers that are no signals, such as 125 for an OOM-killed job.
+    if record.exit_signal and record.exit_signal <= LAST_SIGNAL and record.state in {"FAILED", "CANCELLED"}:
+        notes.append(f"signal {record.exit_signal}")
+    if record.reason not in {"", "None"}:
+        notes.append(record.reason)
+    return f"{record.state} ({', '.join(notes)})" if notes else record.state
+
+
+def _nodes(record: JobRecord) -> str:
+    names = ", ".join(record.nodes[:4]) + (", …" if len(record.nodes) > 4 else "")
+    if not record.node_count:
+        return "unknown"
+    return f"{record.node_count:,} ({names})" if names else f"{record.node_count:,}"
+
+
+def _gpus(record: JobRecord) -> str:
+    named = ", ".join(f"{gres.count} {gres.model}".strip() for gres in record.gres if gres.name == "gpu")
+    return named if record.gpus else "none"
+
+
+def _times(report: JobReport, zone: tzinfo | None) -> tuple[LabelledText, ...]:
+    record, summary = report.record, report.summary
+    waited = (record.start_seconds or 0) - (record.eligible_seconds or record.submit_seconds)
+    is_started = record.start_seconds is not None
+    still_running = ", still running" if record.is_running else ""
+    suspended, limit = record.suspended_seconds, record.time_limit_seconds
+    return (
+        LabelledText("Submitted", format_time(record.submit_seconds, zone)),
+        LabelledText("Waited", format_seconds(max(0, waited)) if is_started else ""),
+        LabelledText(
+            "Started",
+            format_time(record.start_seconds, zone) if is_started else "never" if record.has_ended else "not yet",
+        ),
+        LabelledText("Ended", format_time(record.end_seconds, zone) if record.end_seconds is not None else ""),
+        LabelledText("Run time", format_seconds(summary.run_seconds) + still_running if is_started else ""),
+        LabelledText(
+            "Suspended", f"{format_seconds(suspended)}, not part of the run time" if is_started and suspended else ""
+        ),
+        LabelledText("Time limit", "none" if limit is None else format_seconds(limit)),
+    )
+
+
+def _cpu(summary: JobSummary) -> str:
+    cpu = summary.cpu
+    if cpu.time.ratio is None:
+        return NOT_MEASURED
+    if cpu.mean_cores is None:
+        return f"{format_seconds(cpu.time.used)} of {format_seconds(cpu.time.asked)}"
+    cpus, mean = summary.record.cpus, format_count(cpu.mean_cores)
+    busy = f"{mean} cores busy" if cpus is None else f"{mean} of {format_some(cpus, 'core')} busy"
+    return busy + _caveat(cpu.time.coverage)
+
+
+def _memory(summary: JobSummary) -> str:
+    memory = summary.memory
+    if memory.best_peak_bytes is None:
+        return NOT_MEASURED
+    if memory.asked_bytes is None:
+        return format_bytes(memory.best_peak_bytes)
+    text = f"{format_bytes(memory.best_peak_bytes)} of {format_bytes(memory.asked_bytes)}"
+    # Coverage does not apply to Slurm's own figure.
+    is_ours = memory.working_peak_bytes is not None or memory.slurm_peak_bytes is None
+    return text + _caveat(memory.coverage if is_ours else None)
+
+
+def _gpu_use(summary: JobSummary, requested: int) -> str:
+    if not requested:
+        return NONE_REQUESTED
+    if summary.gpu.mean_utilization is None:
+        return NOT_MEASURED
+    text = f"mean of {format_some(requested, 'GPU')}"
+    if summary.gpu.held_idle:
+        text += f", {summary.gpu.held_idle} never used"
+    return text + _caveat(summary.gpu.coverage)
+
+
+def _gpu_memory(summary: JobSummary, requested: int) -> str:
+    if not requested:
+        return NONE_REQUESTED
+    peak, size = summary.gpu.peak_memory_bytes, summary.gpu.memory_size_bytes
+    if peak is None:
+        return NOT_MEASURED
+    if size is None:
+        return f"{format_bytes(peak)} at its peak"
+    shared = ", shared with other jobs" if summary.gpu.is_shared else ""
+    return f"{format_bytes(peak)} of {format_bytes(size)} at its peak{shared}"
+
+
+def _time(summary: JobSummary) -> str:
+    if summary.record.start_seconds is None:
+        return "not run"
+    if summary.time.used is None:
+        return NOT_MEASURED
+    if summary.time.asked is None:
+        return f"{format_seconds(summary.time.used)}, no limit"
+    return f"{format_seconds(summary.time.used)} of {format_seconds(summary.time.asked)}"
+
+
+def _caveat(coverage: Coverage | None) -> str:
+    """State how incomplete a measurement is, where that matters."""
+    if coverage is None or coverage.is_good:
+        return ""
+    if coverage.nodes_measured < coverage.nodes:
+        return f" (measured on {coverage.nodes_measured:,} of {coverage.nodes:,} nodes)"
+    return f" (measured for {format_ratio(coverage.run_ratio)} of the run)"
+
+
+def _finite(ratio: float | None) -> float | None:
+    return ratio if ratio is not None and math.isfinite(ratio) else None
+
+
+def _filesystem(use: FilesystemSummary) -> LabelledText:
+    """Write the job's use of a shared file system."""
+    parts = []
+    if use.read_bytes is not None:
+        parts.append(f"{format_bytes(use.read_bytes)} read{_peak_rate(use.peak_read_bytes, format_bytes)}")
+    if use.write_bytes is not None:
+        parts.append(f"{format_bytes(use.write_bytes)} written{_peak_rate(use.peak_write_bytes, format_bytes)}")
+    if use.metadata_operations is not None:
+        operations = format_some(use.metadata_operations, "metadata operation")
+        parts.append(f"{operations}{_peak_rate(use.peak_metadata_operations, format_count)}")
+    return LabelledText(f"On {show(use.name, 40)}", ", ".join(parts))
+
+
+def _peak_rate(peak: float | None, write: Callable[[float | None], str]) -> str:
+    return f" (peak {write(peak)}/s)" if peak else ""
+
+
+def _calls(amount: float | None, calls: float | None) -> str:
+    text = format_bytes(amount)
+    return text if amount is None or not calls else f"{text} in {format_some(calls, 'call')}"

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Render a job report in the formats of the older job web application: its mail text, and its JSON.
+
+Mail scripts read the last line of the text. In the JSON, memory and data are in units of 1024 * 1024 bytes, which that
+application called MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from slurmscope.core.units import format_bytes, format_count, format_ratio
+from slurmscope.jobs.render import contents
+from slurmscope.jobs.render.formatting import format_elapsed, show
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import Finding, Severity, Subject
+
+EXPECTED_PERCENT_PER_CORE = 80
+
+_MIB = 1 << 20
+
+_IO = frozenset({Subject.FILES})
+_THREADS = frozenset({Subject.THREADS})
+_USAGE = frozenset(Subject) - _IO - _THREADS
+
+_WARNING_RULES = frozenset({"scratch_unused", "cpu_uneven_over_time", "too_many_threads"})
+"""Rules whose findings were always a warning there, and may be no more than information here."""
+
+
+def render_seed_text(report: JobReport, *, pdf_url: str = "") -> str:
+    """Return the text; its last line is exactly WARNING=true or WARNING=false."""
+    lines = [
+        "----------General Data----------",
+        *_general(report),
+        "",
+        "----------I/O Data----------",
+        *_io(report),
+        *_findings(report, _IO),
+        "",
+        "----------Usage Data----------",
+        *_usage(report),
+        *_findings(report, _USAGE),
+        "",
+        "----------Thread Data----------",
+        *_threads(report),
+        *_findings(report, _THREADS),
+        "",
+        *([f"Charts of this job: {show(pdf_url)}", ""] if pdf_url else []),
+        warning_line(report),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def warning_line(report: JobReport) -> str:
+    """Return the line that says whether the job has a warning."""
+    return f"WARNING={'true' if any(map(_is_warning, report.findings)) else 'false'}"
+
+
+def _is_warning(finding: Finding) -> bool:
+    return finding.severity is not Severity.INFO or finding.rule in _WARNING_RULES
+
+
+def _general(report: JobReport) -> Iterator[str]:
+    record = report.record
+    yield f"Sponsor: {show(record.account)}"
+    yield f"User: {show(record.user)}"
+    yield f"Allocated CPUS: {record.cpus or 'unknown'}"
+    yield f"Allocated TRES: {', '.join(_tres(report))}"
+    yield f"Node(s): {show(','.join(record.nodes)) or 'none'}"
+    yield f"Elapsed Time: {format_elapsed(report.summary.run_seconds)}"
+
+
+def _tres(report: JobReport) -> Iterator[str]:
+    record = report.record
+    if record.cpus:
+        yield f"cpu={record.cpus}"
+    if record.memory_bytes is not None:
+        yield f"mem={record.memory_bytes >> 20}M"
+    yield f"node={record.node_count}"
+    if record.gpus:
+        yield f"gres/gpu={record.gpus}"
+
+
+def _io(report: JobReport) -> Iterator[str]:
+    for row in contents.io_rows(report):
+        yield f"{row.label}: {row.text}"
+
+
+def _usage(report: JobReport) -> Iterator[str]:
+    cpu, memory = report.summary.cpu, report.summary.memory
+    yield f"CPU use: {format_ratio(cpu.time.ratio)} of {report.record.cpus or 'unknown'} cores"
+    yield f"Cores busy: {format_count(cpu.mean_cores)} on average, {format_count(cpu.peak_cores)} at most"
+    yield f"Memory: {format_bytes(memory.best_peak_bytes)} at most, {format_ratio(memory.ratio)} of what was requested"
+
+
+def _threads(report: JobReport) -> Iterator[str]:
+    threads = report.summary.program_threads
+    if not threads:
+        yield "Threads: not measured"
+    for program, count in sorted(threads.items()):
+        yield f"{show(program, 64)}: {format_count(count)} threads at most"
+
+
+def _findings(report: JobReport, subjects: frozenset[Subject]) -> Iterator[str]:
+    found: Sequence[Finding] = [finding for finding in contents.findings(report) if finding.subject in subjects]
+    for finding in found:
+        mark = " -- WARNING" if _is_warning(finding) else ""
+        yield f"{finding.title}{mark}"
+        yield f"    {finding.explanation} {finding.advice}"
+        if finding.suggestion:
+            yield f"        {finding.suggestion}"
+        for other in finding.consequences:
+            yield f"    {contents.CONSEQUENCES} {other.title}. {other.explanation}"
+
+
+def render_seed_usage(report: JobReport) -> dict[str, object]:
+    """Return a dictionary for JSON, with None for what was not measured."""
+    record, io = report.record, report.summary.io
+    scratch = io.uses_scratch
+    return {
+        "jobid": record.shown_id,
+        "sponsor": record.account,
+        "username": record.user,
+        "runtime": format_elapsed(report.summary.run_seconds),
+        "uses_scratch": None if scratch is None else str(scratch),
+        "alloc_tres": {
+            "billing": record.billing,
+            "alloc_cpu": record.cpus or None,
+            "alloc_mem": None if record.memory_bytes is None else f"{record.memory_bytes // _MIB}M",
+            "alloc_nodes": ",".join(record.nodes),
+        },
+        "threads": dict(report.summary.program_threads),
+        "cpu": _cpu_usage(report),
+        "ram": _ram_usage(report),
+        "io": {
+            "opened_files": io.mean_open_files,
+            "read": {"amount": _mib(io.read_bytes), "unit": "MB", "count": io.reads},
+            "write": {"amount": _mib(io.write_bytes), "unit": "MB", "count": io.writes},
+        },
+    }
+
+
+def _cpu_usage(report: JobReport) -> Mapping[str, object]:
+    cpu, cores = report.summary.cpu, report.record.cpus or None
+    return {
+        "available": {"amount": cores, "unit": "cores"},
+        "used": {"amount": cpu.cores_used, "unit": "cores"},
+        "time_core": _core_times(report),
+        "time_total": {"time": cpu.time.used, "unit": "s"},
+        "avg_usage_job": {
+            "usage": _percent(cpu.mean_cores),
+            "lowest_expected_usage": None if cores is None else EXPECTED_PERCENT_PER_CORE * cores,
+            "unit": "%",
+        },
+        "max_usage_job": {"usage": _percent(cpu.peak_cores), "unit": "%"},
+    }
+
+
+def _core_times(report: JobReport) -> list[Mapping[str, object]]:
+    times = [
+        (f"{node.node}_core_{core}", seconds)
+        for node in report.summary.nodes
+        for core, seconds in node.core_seconds.items()
+    ]
+    whole = sum(seconds for _, seconds in times)
+    return [
+        {"core": name, "time": seconds, "unit": "s", "percent_of_total": 100 * seconds / whole if whole else 0.0}
+        for name, seconds in times
+    ]
+
+
+def _ram_usage(report: JobReport) -> Mapping[str, object]:
+    memory = report.summary.memory
+    return {
+        "used": {"amount": _mib(memory.best_peak_bytes), "unit": "MB", "usage": memory.ratio},
+        "available": {"amount": _mib(memory.asked_bytes), "unit": "MB"},
+    }
+
+
+def _mib(amount: float | None) -> float | None:
+    return None if amount is None else amount / _MIB
+
+
+def _percent(cores: float | None) -> float | None:
+    """Return a percentage in which 100 is one core."""
+    return None if cores is None else 100 * cores

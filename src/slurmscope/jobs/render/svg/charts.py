@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draw a chart as SVG that needs no script, no font and no server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
+from typing import NamedTuple
+
+from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_rate, format_ratio
+from slurmscope.jobs.charts import fold_lines
+from slurmscope.jobs.render.formatting import format_zoned_day, show, to_zone
+from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
+from slurmscope.jobs.report import Chart
+
+_DAY, _HOUR, _MINUTE = 86400, 3600, 60
+_TIME_STEPS = (
+    *(1, 2, 5, 10, 15, 30),
+    *(count * _MINUTE for count in (1, 2, 5, 10, 15, 30)),
+    *(count * _HOUR for count in (1, 2, 3, 6, 12)),
+    *(count * _DAY for count in (1, 2, 7, 14, 28, 91, 182, 364)),
+)
+
+
+class Mark(NamedTuple):
+    """Hold one mark of an axis."""
+
+    value: float
+    text: str
+
+
+def make_value_marks(highest: float, unit: str, *, count: int = 5) -> tuple[Mark, ...]:
+    """Return marks from 0 to at least the highest value; bytes are marked in powers of 1024."""
+    highest = highest if 1e-9 < highest < 1e30 else 1.0
+    base = 1.0
+    if unit in {"bytes", "bytes/s"}:
+        base = 1024.0 ** min(6, int(math.log(highest, 1024))) if highest >= 1024 else 1.0
+    step = _round_up(highest / base / count) * base
+    if unit in {"bytes", "count"}:
+        step = max(1.0, step)
+    steps = math.ceil(highest / step - 1e-9)
+    return tuple(Mark(index * step, format_value(index * step, unit)) for index in range(steps + 1))
+
+
+def make_time_marks(first: float, last: float, *, count: int = 8, zone: tzinfo = UTC) -> tuple[Mark, ...]:
+    """Return marks within a span of seconds since 1970, at round times of the day in a time zone."""
+    shortest = (last - first) / max(1, count)
+    step = next((step for step in _TIME_STEPS if step >= shortest), None)
+    if step is None or not (math.isfinite(first) and last > first):
+        return ()
+    # Where the clock changes within the span, marks stay as far apart as they are.
+    offset = _offset_seconds(first, zone)
+    start, end = math.ceil((first + offset) / step), math.floor((last + offset) / step)
+    times = (index * step - offset for index in range(start, end + 1))
+    return tuple(Mark(time, _format_mark(time, step, zone)) for time in times)
+
+
+def _offset_seconds(seconds: float, zone: tzinfo) -> int:
+    moment = to_zone(seconds, zone)
+    offset = moment.utcoffset() if moment else None
+    return round(offset.total_seconds()) if offset else 0
+
+
+def format_value(value: float | None, unit: str) -> str:
+    """Format a value with its unit."""
+    if unit == "bytes":
+        return format_bytes(value)
+    if unit == "bytes/s":
+        return format_rate(value)
+    return format_ratio(value) if unit == "ratio" else format_count(value)
+
+
+def find_highest(rows: Sequence[Sequence[float | None]]) -> float:
+    """Return the highest value that was measured, 0 when there is none."""
+    return max((value for row in rows for value in row if value is not None and math.isfinite(value)), default=0.0)
+
+
+def _round_up(value: float) -> float:
+    """Return the next of 1, 2, 5, 10, … with any power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= value * (1 - 1e-9))
+
+
+def _format_mark(seconds: int, step: int, zone: tzinfo) -> str:
+    moment = to_zone(seconds, zone)
+    if moment is None:
+        return ""
+    if step >= _DAY:
+        return f"{moment:%Y-%m-%d}" if step > 28 * _DAY else f"{moment:%m-%d}"
+    if (moment.hour, moment.minute, moment.second) == (0, 0, 0):
+        return f"{moment:%m-%d}"
+    return f"{moment:%H:%M:%S}" if step < _MINUTE else f"{moment:%H:%M}"
+
+
+_TOP, _RIGHT, _ROW = 38, 16, 18
+_LABEL_LIMIT = 28
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Map times and values to positions in the picture."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    first: float
+    last: float
+    highest: float
+
+    def x(self, time: float) -> float:
+        span = self.last - self.first
+        return self.left + (self.right - self.left) * ((time - self.first) / span if span > 0 else 0.5)
+
+    def y(self, value: float) -> float:
+        return self.bottom - (self.bottom - self.top) * (value / self.highest)
+
+
+def render_chart_svg(
+    chart: Chart, *, width: int = 720, height: int = 260, dark: bool = False, zone: tzinfo = UTC
+) -> Markup:
+    """Draw the lines of a chart over time, with gaps where nothing was measured; times are in ``zone``."""
+    palette = DARK if dark else LIGHT
+    chart = fold(chart)
+    legend = _place_legend(chart, width)
+    rows = max((row for row, _, _ in legend), default=-1) + 1
+    marks = make_value_marks(_highest(chart), chart.unit, count=max(2, int(height / 45)))
+    frame = _Frame(
+        left=max(measure_pixels(mark.text) for mark in marks) + 14,
+        top=_TOP,
+        right=width - _RIGHT,
+        bottom=height - 24 - rows * _ROW,
+        first=chart.times[0] if chart.times else 0.0,
+        last=chart.times[-1] if chart.times else 0.0,
+        highest=marks[-1].value,
+    )
+    return picture(
+        element("rect", width=width, height=height, fill=palette.paper, class_="paper"),
+        _text(8, 18, chart.title, palette, font_weight="600"),
+        *_value_axis(frame, marks, palette),
+        *_time_axis(frame, palette, zone),
+        *(_line(frame, chart, index, palette) for index in range(len(chart.lines))),
+        *_reference(frame, chart, palette),
+        *_legend(legend, height - rows * _ROW, palette),
+        *([] if find_any(chart) else [_nothing(frame, palette)]),
+        width=width,
+        height=height,
+        title=chart.title,
+        description=describe(chart),
+    )
+
+
+def fold(chart: Chart) -> Chart:
+    """Return a chart with few enough lines to read; charts archived by an older release may have more."""
+    return replace(chart, lines=fold_lines(chart.lines))
+
+
+def describe(chart: Chart) -> str:
+    """Describe the chart for screen readers."""
+    parts = [chart.help] if chart.help else []
+    for line in fold(chart).lines:
+        known = [value for value in line.values if value is not None and math.isfinite(value)]
+        if known:
+            low, high = format_value(min(known), chart.unit), format_value(max(known), chart.unit)
+            parts.append(f"{line.label}: between {low} and {high}.")
+        else:
+            parts.append(f"{line.label}: not measured.")
+    if chart.reference is not None:
+        parts.append(f"{chart.reference_label or 'Reference'}: {format_value(chart.reference, chart.unit)}.")
+    return " ".join(parts) or "Nothing was measured."
+
+
+def find_any(chart: Chart) -> bool:
+    """Return whether anything was measured."""
+    return any(value is not None for line in chart.lines for value in line.values)
+
+
+def _highest(chart: Chart) -> float:
+    # Shares always run to 100 %: a GPU at 20 % must not fill its chart.
+    floor = [1.0] if chart.unit == "ratio" else []
+    reference = [] if chart.reference is None else [chart.reference]
+    return find_highest([*(line.values for line in chart.lines), reference, floor])
+
+
+def _value_axis(frame: _Frame, marks: Sequence[Mark], palette: Palette) -> Iterator[Markup]:
+    for mark in marks:
+        y = frame.y(mark.value)
+        yield element(
+            "line", x1=frame.left, y1=y, x2=frame.right, y2=y, stroke=palette.grid, stroke_width=1, class_="grid"
+        )
+        yield _text(frame.left - 6, y + 4, mark.text, palette, text_anchor="end")
+
+
+def _time_axis(frame: _Frame, palette: Palette, zone: tzinfo) -> Iterator[Markup]:
+    count = max(1, int((frame.right - frame.left) / 90))
+    if frame.last > frame.first:
+        yield _text(frame.right, 18, format_zoned_day(frame.first, zone), palette, text_anchor="end")
+    for mark in make_time_marks(frame.first, frame.last, count=count, zone=zone):
+        x = frame.x(mark.value)
+        yield element(
+            "line", x1=x, y1=frame.bottom, x2=x, y2=frame.bottom + 4, stroke=palette.ink, stroke_width=1, class_="tick"
+        )
+        # The text of a mark at the very edge stays inside of the picture.
+        half = measure_pixels(mark.text) / 2
+        yield _text(min(x, frame.right + _RIGHT - half), frame.bottom + 17, mark.text, palette, text_anchor="middle")
+
+
+def _line(frame: _Frame, chart: Chart, index: int, palette: Palette) -> Markup:
+    return element(
+        "path",
+        d=_path(frame, chart.times, chart.lines[index].values),
+        fill="none",
+        stroke=palette.lines[index % len(palette.lines)],
+        stroke_width=1.8,
+        stroke_linecap="round",
+        stroke_linejoin="round",
+        class_=f"line line-{index % len(palette.lines)}",
+        **_dashes(index, palette),
+    )
+
+
+def _path(frame: _Frame, times: Sequence[float], values: Sequence[float | None]) -> str:
+    commands, is_down = list[str](), False
+    for time, value in zip(times, values, strict=True):
+        if value is None or not math.isfinite(value):
+            is_down = False
+            continue
+        point = f"{number(frame.x(time))} {number(frame.y(max(0.0, value)))}"
+        # A line of length 0 draws a lone point as a dot.
+        commands.append(f"L{point}" if is_down else f"M{point}h0")
+        is_down = True
+    return "".join(commands)
+
+
+def _dashes(index: int, palette: Palette) -> dict[str, str]:
+    pattern = ("", "6 4", "2 4")[index // len(palette.lines) % 3]
+    return {"stroke_dasharray": pattern} if pattern else {}
+
+
+def _reference(frame: _Frame, chart: Chart, palette: Palette) -> Iterator[Markup]:
+    if chart.reference is None or not math.isfinite(chart.reference):
+        return
+    y = frame.y(chart.reference)
+    label = f"{chart.reference_label} {format_value(chart.reference, chart.unit)}".strip()
+    yield element(
+        "line",
+        x1=frame.left, y1=y, x2=frame.right, y2=y,
+        stroke=palette.reference, stroke_width=1.5, stroke_dasharray="7 4", class_="reference",
+    )  # fmt: skip
+    below = y + 14 if y - 5 < frame.top + 8 else y - 5
+    yield _text(frame.right - 4, below, label, palette, text_anchor="end", fill=palette.reference, class_="reference")
+
+
+def _place_legend(chart: Chart, width: int) -> list[tuple[int, float, str]]:
+    """Return the row, position and label of each line; a single line needs no legend."""
+    places, row, x = list[tuple[int, float, str]](), 0, 8.0
+    for line in chart.lines if len(chart.lines) > 1 else ():
+        label = show(line.label, _LABEL_LIMIT)
+        needed = 24 + measure_pixels(label) + 14
+        if x > 8 and x + needed > width:
+            row, x = row + 1, 8.0
+        places.append((row, x, label))
+        x += needed
+    return places
+
+
+def _legend(places: Sequence[tuple[int, float, str]], top: float, palette: Palette) -> Iterator[Markup]:
+    for index, (row, x, label) in enumerate(places):
+        y = top + row * _ROW + 6
+        color = palette.lines[index % len(palette.lines)]
+        yield element(
+            "line", x1=x, y1=y, x2=x + 18, y2=y, stroke=color, stroke_width=2.5,
+            class_=f"line line-{index % len(palette.lines)}", **_dashes(index, palette),
+        )  # fmt: skip
+        yield _text(x + 24, y + 4, label, palette)
+
+
+def _nothing(frame: _Frame, palette: Palette) -> Markup:
+    middle = (frame.left + frame.right) / 2
+    return _text(middle, (frame.top + frame.bottom) / 2 - 10, NOT_MEASURED, palette, text_anchor="middle")
+
+
+def _text(x: float, y: float, text: str, palette: Palette, **attributes: str | float) -> Markup:
+    return element("text", text, x=x, y=y, **{"fill": palette.ink, "class_": "ink", **attributes})

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold the document that every rendering of a job report starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.rule import Finding, Severity, Subject, worst_severity
+from slurmscope.jobs.summary import JobSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherRun:
+    """Hold what is known of another run of the same user, name and size; memory is per node, None is unknown."""
+
+    state: str
+    start_seconds: int
+    run_seconds: float
+    limit_seconds: float | None = None
+    requested_bytes: float | None = None
+    peak_bytes: float | None = None
+    mean_cores: float | None = None
+    mean_gpus: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionChange:
+    """Hold one option of sbatch; ``submitted`` is empty where the job did not request it."""
+
+    option: str
+    """The long name, without dashes."""
+    submitted: str
+    suggested: str
+    reason: str
+
+    @property
+    def line(self) -> str:
+        """Return the line for the job script."""
+        return f"#SBATCH --{self.option}={self.suggested}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreedResources:
+    """Hold what a run like this one would have left to others; None where the request does not get smaller."""
+
+    core_seconds: float | None = None
+    gpu_seconds: float | None = None
+    memory_byte_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedWait:
+    """Compare how long jobs of the submitted and of the suggested size waited, by their medians."""
+
+    submitted_seconds: float
+    suggested_seconds: float
+    jobs: int
+    """Jobs behind the figure with fewer of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedSize:
+    """Hold what a job requests in all; None is unknown, and as a time limit unlimited."""
+
+    nodes: int
+    cpus: int
+    gpus: int
+    memory_bytes: float | None
+    limit_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resubmission:
+    """Hold one header merged from all findings and from other runs of the same name."""
+
+    changes: tuple[OptionChange, ...]
+    other_runs: int
+    """Runs of the same user, name and size that were considered."""
+    submitted: RequestedSize
+    suggested: RequestedSize
+    freed: FreedResources = field(default_factory=FreedResources)
+    wait: ExpectedWait | None = None
+    """None where too few jobs of either size are known."""
+    note: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return the lines for the job script."""
+        return tuple(change.line for change in self.changes)
+
+    @property
+    def diff(self) -> tuple[str, ...]:
+        """Return the lines as a diff against what was submitted."""
+        removed = (f"-#SBATCH --{change.option}={change.submitted}" for change in self.changes if change.submitted)
+        return (*removed, *(f"+{line}" for line in self.lines))
+
+
+REPORT_VERSION = 1
+MAX_CHART_POINTS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartLine:
+    """Hold one line of a chart, with None where nothing was measured."""
+
+    label: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Hold lines over a common time axis; ``reference`` is the allocation or the limit.
+
+    ``unit`` is one of cores, bytes, bytes/s, ratio, count.
+    """
+
+    name: str
+    title: str
+    unit: str
+    subject: Subject
+    times: tuple[float, ...]
+    lines: tuple[ChartLine, ...]
+    reference: float | None = None
+    reference_label: str = ""
+    help: str = ""
+    """One sentence that describes the chart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Hold the nodes or cores of a job over time, thinned: each value is a mean until the next time.
+
+    ``full`` is the value of the strongest colour; None where only the highest value gives the scale.
+    """
+
+    name: str
+    title: str
+    unit: str
+    times: tuple[float, ...]
+    end_seconds: float
+    rows: tuple[ChartLine, ...]
+    rows_left_out: int = 0
+    """Further rows, all nearer to the median row than these."""
+    full: float | None = None
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """Hold what a job did, the findings about it, and what is unknown."""
+
+    summary: JobSummary
+    made_seconds: int
+    findings: tuple[Finding, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    heat_maps: tuple[HeatMap, ...] = ()
+    """Those that the charts do not hold: of jobs with more nodes or cores than a chart has lines."""
+    missing: tuple[str, ...] = ()
+    """Sentences: what was not measured or could not be read, and why."""
+    is_incomplete: bool = False
+    """Whether numbers are missing that the time series server may return later."""
+    version: int = REPORT_VERSION
+    resubmission: Resubmission | None = None
+    """The header for the next run, made whenever a report is shown: it also depends on other runs."""
+
+    @property
+    def record(self) -> JobRecord:
+        """Return the accounting record."""
+        return self.summary.record
+
+    @property
+    def worst(self) -> Severity | None:
+        """Return the severity of the worst finding."""
+        return worst_severity(self.findings)
+
+    @property
+    def has_warning(self) -> bool:
+        """Return whether a finding is critical or a warning."""
+        return self.worst in {Severity.CRITICAL, Severity.WARNING}

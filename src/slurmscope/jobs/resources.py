@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summarize how a run used its cores, its memory and its GPUs.
+
+Sizes are joined by device: MIG instances and GPUs of different models each count with their own. Where the size of one
+of the job's GPUs is unknown, so is that of all of them.
+
+CPU time has two sources, and both may report too little, never too much: the last sample of a node may be one scrape
+before the end, and Slurm's TotalCPU misses processes that were killed with their step. So the higher value counts.
+While a job runs, only nodes report it.
+
+Where not every node reported, Slurm's figure is taken for the whole job. If there is none, or if it is below the sum of
+the measured nodes, the measured part is compared with the allocation on the measured nodes.
+
+The peak of a job is the sum of the peaks of its nodes: memory is requested and limited per node, and each node must
+hold its own peak whether or not the others have theirs at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from slurmscope.core.hostlist import natural_order
+from slurmscope.jobs.curves import Aligned, add, align, growth_ratio, idle_tail_seconds, peak, sum_over
+from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover
+from slurmscope.jobs.record import MAX_STEPS, StepRecord
+from slurmscope.jobs.series import Series
+from slurmscope.jobs.summary import (
+    Coverage,
+    CpuSummary,
+    GpuSummary,
+    HeldGpu,
+    MemorySummary,
+    NodeSummary,
+    OtherGpus,
+    UsedShare,
+)
+
+USED_RATIO = 0.8
+"""A core was used if it did this much of a fair share of the work."""
+
+
+def summarise_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> CpuSummary:
+    """Summarise CPU time; sums over nodes are None unless every node reported."""
+    time, cpus = _time(run, nodes, coverage), run.record.cpus
+    is_whole = time.coverage is None or time.coverage.nodes_measured >= time.coverage.nodes
+    mean_cores = time.ratio * cpus if cpus and is_whole and time.ratio is not None else None
+    aligned = align(run.curves.get("cpu", ()))
+    busy = sum_over(aligned) if run.is_whole(labels[0] for labels in aligned.rows) else ()
+    return CpuSummary(
+        time=time,
+        user_seconds=run.whole("cpu_user"),
+        system_seconds=run.whole("cpu_system"),
+        mean_cores=mean_cores,
+        peak_cores=_peak_cores(peak(busy), _scraped_peak(run), mean_cores),
+        cores_used=_cores_used(run, nodes),
+        idle_tail_seconds=idle_tail_seconds(
+            aligned.times[: len(busy)], busy, end_seconds=run.end_seconds, cpus=cpus or 0
+        ),
+    )
+
+
+def _scraped_peak(run: MeasuredRun) -> float | None:
+    """Return the most cores busy between two scrapes, capped at the job's cores: scrapes may be very close."""
+    reported = run.whole("busy_peak")
+    return reported if reported is None or not run.record.cpus else min(reported, float(run.record.cpus))
+
+
+def _peak_cores(curve: float | None, scraped: float | None, mean: float | None) -> float | None:
+    """Return the highest: for a long job, points of a curve are means over minutes, those of agents over seconds.
+
+    The mean alone is not a peak, but a lower bound: the few points of a short job miss what came before the first.
+    """
+    peaks = [amount for amount in (curve, scraped) if amount is not None]
+    return max(*peaks, mean or 0.0) if peaks else None
+
+
+def node_cpus(run: MeasuredRun) -> Mapping[str, float]:
+    """Return the allocated cores of each node: all on a single node, otherwise as reported by its agent.
+
+    Where no agent reports them, an even share is assumed if there is one; otherwise they are unknown.
+    """
+    record = run.record
+    if run.node_count == 1 and record.cpus:
+        return dict.fromkeys(run.nodes, float(record.cpus))
+    reported = run.by_node("cores")
+    count = max(1, run.node_count)
+    if reported or not record.cpus or record.cpus % count:
+        return reported
+    return dict.fromkeys(run.nodes, record.cpus / count)
+
+
+def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mapping[str, float]:
+    """Keep the job's own cores: the busiest cores of the node, as many as the job has.
+
+    Keep nothing when much of the work was done on other cores: then the job was not bound to its cores.
+    """
+    if cpus is None:
+        return {}
+    busiest = sorted(core_seconds.items(), key=lambda core: (-core[1], len(core[0]), core[0]))[: int(cpus)]
+    total = math.fsum(core_seconds.values())
+    if math.fsum(seconds for _, seconds in busiest) < 0.95 * total:
+        return {}
+    return dict(sorted(busiest, key=lambda core: (len(core[0]), core[0])))
+
+
+def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> UsedShare:
+    record = run.record
+    allocated = record.cpus * run.seconds if record.cpus else None
+    # Every job uses some CPU time: Slurm reports exactly 0 where it does not gather it.
+    accounted = record.cpu_seconds if record.has_ended and record.cpu_seconds else None
+    measured = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
+    counted = math.fsum(measured) if measured else None
+    if counted is None or (accounted is not None and accounted >= counted):
+        return UsedShare(asked=allocated, used=accounted)
+    return UsedShare(asked=_allocated_to_measured(run, nodes), used=counted, coverage=coverage)
+
+
+def _allocated_to_measured(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> float | None:
+    """Return cores times counted time of the measured nodes; None where the cores of any are unknown."""
+    seconds = counted_by_node(run)
+    measured = [node for node in nodes if node.cpu_seconds is not None]
+    if run.record.cpus and run.is_whole(node.node for node in measured):
+        return run.record.cpus * fmean(seconds[node.node] for node in measured)
+    parts = [node.cpus * seconds[node.node] for node in measured if node.cpus is not None]
+    return math.fsum(parts) if len(parts) == len(measured) else None
+
+
+def _cores_used(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> int | None:
+    """Count the cores that did their share; a process that moves between cores seems to use all of them."""
+    measured = [node for node in nodes if node.core_seconds]
+    if not run.record.cpus or not run.is_whole(node.node for node in measured):
+        return None
+    seconds = [value for node in measured for value in node.core_seconds.values()]
+    fair_seconds = math.fsum(seconds) / run.record.cpus
+    return sum(value >= USED_RATIO * fair_seconds > 0 for value in seconds)
+
+
+UNLIMITED_BYTES = float(1 << 60)
+"""Without a limit, the kernel reports a number near 2^63."""
+
+
+def summarise_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
+    """Summarise memory; sums over nodes are None unless every node reported."""
+    peaks = working_peaks(working)
+    is_whole = run.is_whole(peaks)
+    return MemorySummary(
+        asked_bytes=run.record.memory_bytes or None,
+        limit_bytes=math.fsum(limits.values()) if run.is_whole(limits) else None,
+        charged_peak_bytes=run.whole("memory_peak"),
+        working_peak_bytes=math.fsum(peaks.values()) if is_whole else None,
+        slurm_peak_bytes=_slurm_peak(run.record.steps),
+        slurm_peak_is_whole=run.node_count == 1 and _is_one_task_at_a_time(run.record.steps),
+        growth_ratio=_growth(run, working) if is_whole else None,
+        oom_kills=_oom_kills(run),
+        is_out_of_memory=run.record.state == "OUT_OF_MEMORY",
+        coverage=cover(run, peaks, _measured(run)),
+    )
+
+
+def working_memory(run: MeasuredRun, *, points: int) -> Aligned:
+    """Add anonymous and shared memory on each node; a node that does not report shared memory has none to add.
+
+    A node without a memory controller has the resident memory of the job's processes. Pages that these share count
+    once for each, so it may be more than the job needs, but not less.
+    """
+    names = ("memory_anon", "memory_shared", "memory_rss")
+    aligned = align([series for name in names for series in _tagged(run, name)], combine=max, points=points)
+    rows = {labels[:1]: values for labels, values in aligned.rows.items() if labels[1] == "memory_rss"}
+    for labels, anon in aligned.rows.items():
+        if labels[1] == "memory_anon":
+            shared = aligned.rows.get((labels[0], "memory_shared"))
+            rows[labels[:1]] = anon if shared is None else add(anon, shared)
+    return Aligned(aligned.times, rows)
+
+
+def working_peaks(working: Aligned) -> dict[str, float]:
+    """Return the highest working memory of each node that reported it."""
+    return {labels[0]: most for labels, values in working.rows.items() if (most := peak(values)) is not None}
+
+
+def node_limits(run: MeasuredRun) -> dict[str, float]:
+    """Return the limit of each node that has one."""
+    return {node: limit for node, limit in run.by_node("memory_limit").items() if 0 < limit < UNLIMITED_BYTES}
+
+
+def _measured(run: MeasuredRun) -> Sequence[Series]:
+    """Return the curve of each node that says when its memory was measured."""
+    by_node = {
+        series.labels[0]: series for name in ("memory_rss", "memory_anon") for series in run.curves.get(name, ())
+    }
+    return tuple(by_node.values())
+
+
+def _tagged(run: MeasuredRun, name: str) -> Sequence[Series]:
+    return [Series((series.labels[0], name), series.times, series.values) for series in run.curves.get(name, ())]
+
+
+def _growth(run: MeasuredRun, working: Aligned) -> float | None:
+    return growth_ratio(working.times, sum_over(working), start_seconds=run.start_seconds, end_seconds=run.end_seconds)
+
+
+def _oom_kills(run: MeasuredRun) -> int | None:
+    """Count OOM kills; None where there were none but not every node reported."""
+    reported = run.by_node("oom_kills")
+    kills = round(math.fsum(reported.values()))
+    return kills if kills or run.is_whole(reported) else None
+
+
+def _slurm_peak(steps: Sequence[StepRecord]) -> float | None:
+    """Return the highest MaxRSS of any step; Slurm reports 0 for a step that it did not sample."""
+    return max((float(step.max_rss_bytes) for step in steps if step.max_rss_bytes), default=None)
+
+
+def _is_one_task_at_a_time(steps: Sequence[StepRecord]) -> bool:
+    """Return whether no two tasks ran side by side; the batch script only waits for the steps that it starts."""
+    # With this many steps, others may have been left out.
+    if len(steps) >= MAX_STEPS or any((step.tasks or 1) > 1 for step in steps):
+        return False
+    spans = sorted(_span(step) for step in steps if step.name[:1].isdecimal())
+    return all(end <= next_start for (_, end), (next_start, _) in pairwise(spans))
+
+
+def _span(step: StepRecord) -> tuple[float, float]:
+    """Return when a step ran; where that is unknown, it may have run at any time."""
+    start = -math.inf if step.start_seconds is None else float(step.start_seconds)
+    return start, math.inf if step.end_seconds is None else float(step.end_seconds)
+
+
+MOST_OF_THE_RUN_RATIO = 0.5
+MAX_GPUS = 32
+"""GPUs with a row of their own; the others are summed up."""
+
+_OF_EACH = ("gpu_jobs", "gpu_memory_size", "gpu_held_memory", "gpu_held_utilization")
+
+Device = tuple[str, ...]
+
+
+def summarise_gpus(run: MeasuredRun) -> GpuSummary:
+    """Summarise GPUs; nodes are weighted by the job's GPUs on them, or equally where these are unknown."""
+    held = run.totals.get("gpu_held_idle", {})
+    weights = Counter(node for node, _gpu, _mig in held)
+    utilization = run.by_node("gpu")
+    memory = run.by_node("gpu_memory")
+    # Three GPUs on four nodes leave a node without any.
+    expected = min(run.node_count, run.record.gpus)
+    devices, others = _fold(_devices(run))
+    return GpuSummary(
+        asked=run.record.gpus,
+        mean_utilization=fmean(utilization.values(), [weights.get(node, 1) for node in utilization])
+        if utilization
+        else None,
+        peak_memory_bytes=sum(memory.values()) if len(memory) >= expected > 0 else None,
+        memory_size_bytes=_whole_size(run),
+        held_idle=sum(ratio > MOST_OF_THE_RUN_RATIO for ratio in held.values()) if held else None,
+        devices=devices,
+        others=others,
+        coverage=cover(run, utilization, run.curves.get("gpu", ()), nodes=expected),
+    )
+
+
+def node_gpu_sizes(run: MeasuredRun) -> Mapping[str, float]:
+    """Return the memory of the job's GPUs by node, for nodes on which the size of each is known."""
+    sizes = run.totals.get("gpu_memory_size", {})
+    by_node: defaultdict[str, list[float]] = defaultdict(list)
+    for (node, _gpu, _mig), size in sizes.items():
+        by_node[node].append(size)
+    unknown = {device[0] for device in _held(run) if not sizes.get(device)}
+    return {node: math.fsum(found) for node, found in by_node.items() if node not in unknown}
+
+
+def _whole_size(run: MeasuredRun) -> float | None:
+    """Return the memory of all GPUs; None if one was not seen, or more were seen than Slurm allocated."""
+    sizes, held = run.totals.get("gpu_memory_size", {}), _held(run)
+    is_whole = len(held) == run.record.gpus if run.record.gpus else bool(held)
+    return math.fsum(sizes.values()) if is_whole and all(sizes.get(device) for device in held) else None
+
+
+def _held(run: MeasuredRun) -> set[Device]:
+    """Return every GPU that any query found."""
+    return {device for name in ("gpu_held_idle", *_OF_EACH) for device in run.totals.get(name, {})}
+
+
+def _devices(run: MeasuredRun) -> list[HeldGpu]:
+    """Return a row for each GPU; none where the agents are too old to measure each."""
+    totals = run.totals
+    if not any(totals.get(name) for name in _OF_EACH):
+        return []
+    sizes, peaks = totals.get("gpu_memory_size", {}), totals.get("gpu_held_memory", {})
+    ratios, jobs = totals.get("gpu_held_utilization", {}), totals.get("gpu_jobs", {})
+    described = _describe(totals.get("gpu_info", {}))
+    found = []
+    for device in sorted(_held(run), key=_device_order):
+        node, gpu, mig = device
+        uuid, model = described.get(device, ("", ""))
+        # The utilization of a shared GPU is no job's: the mean would be that of the other minutes only.
+        is_shared = jobs.get(device, 0.0) > 1
+        found.append(
+            HeldGpu(
+                node=node,
+                gpu=gpu,
+                mig=mig,
+                uuid=uuid,
+                model=model,
+                mean_utilization=None if is_shared else ratios.get(device),
+                peak_memory_bytes=peaks.get(device),
+                memory_size_bytes=sizes.get(device) or None,
+                jobs=int(jobs[device]) if device in jobs else None,
+            )
+        )
+    return found
+
+
+def _describe(found: Iterable[tuple[str, ...]]) -> Mapping[Device, tuple[str, str]]:
+    """Return UUID and model of each GPU; one that was replaced during the run has none."""
+    described: dict[Device, tuple[str, str]] = {}
+    for node, gpu, mig, uuid, model in found:
+        device = (node, gpu, mig)
+        described[device] = (uuid, model) if described.get(device, (uuid, model)) == (uuid, model) else ("", "")
+    return described
+
+
+def _fold(devices: Sequence[HeldGpu]) -> tuple[tuple[HeldGpu, ...], OtherGpus | None]:
+    """Return the least busy GPUs, and the sum of the others."""
+    if len(devices) <= MAX_GPUS:
+        return tuple(devices), None
+    order = sorted(range(len(devices)), key=lambda place: _busy(devices[place]))
+    kept = set(order[:MAX_GPUS])
+    rest = [device for place, device in enumerate(devices) if place not in kept]
+    return tuple(devices[place] for place in sorted(kept)), OtherGpus(
+        count=len(rest),
+        mean_utilization=_combine([device.mean_utilization for device in rest], fmean),
+        peak_memory_bytes=_combine([device.peak_memory_bytes for device in rest], math.fsum),
+        memory_size_bytes=_combine([device.memory_size_bytes for device in rest], math.fsum),
+    )
+
+
+def _combine(values: Sequence[float | None], combine: Callable[[Sequence[float]], float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return combine(known) if len(known) == len(values) else None
+
+
+def _busy(device: HeldGpu) -> float:
+    return math.inf if device.mean_utilization is None else device.mean_utilization
+
+
+def _device_order(device: Device) -> list[object]:
+    return [natural_order(label) for label in device]

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merge the lines that findings suggest with what other runs of the same name needed into one header.
+
+The next request is never below the need of this run plus a margin, nor below what completed runs needed. Without
+evidence there is no line: a failed run is none for a smaller request, and unknown memory gives no ``--mem``.
+
+Only completed runs are evidence for a smaller request. A run that was killed at its limit needed more than that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean, linear_regression
+from typing import NamedTuple
+
+from slurmscope.core.units import format_bytes, format_seconds, parse_time_limit
+from slurmscope.jobs.header_options import (
+    Amount,
+    SizeChanges,
+    change_memory,
+    change_size,
+    change_time,
+    freed_resources,
+    in_order,
+    parse_suggestion,
+    submitted_size,
+    suggested_bytes,
+    write_note,
+)
+from slurmscope.jobs.report import JobReport, OtherRun, Resubmission
+from slurmscope.jobs.rule import is_memory_measured, peak_cores, submit_options
+from slurmscope.jobs.suggestions import (
+    MEMORY_MARGIN,
+    OOM_MARGIN,
+    is_worthwhile,
+    suggest_memory_bytes,
+    suggest_time_seconds,
+)
+from slurmscope.jobs.summary import JobSummary
+
+MIN_RUNS = 5
+"""Completed runs from which on a smaller request may be based on them alone."""
+GROWTH_RUNS = 8
+"""Runs from which on their growth over time is extrapolated."""
+PERCENTILE = 0.95
+
+
+class PastNeed(NamedTuple):
+    """Hold what the next run is expected to need, and the largest need of any run."""
+
+    expected: float
+    largest: float
+    runs: int
+    completed: int
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether enough runs completed to request less."""
+        return self.completed >= MIN_RUNS
+
+
+def past_seconds(runs: Sequence[OtherRun]) -> PastNeed | None:
+    """Return the run time that other runs needed."""
+    return _past(runs, _needed_seconds)
+
+
+def past_bytes(runs: Sequence[OtherRun]) -> PastNeed | None:
+    """Return the memory per node that other runs needed."""
+    return _past(runs, _needed_bytes)
+
+
+def _needed_seconds(run: OtherRun) -> float | None:
+    if run.state == "TIMEOUT":
+        return run.limit_seconds
+    return run.run_seconds if run.state == "COMPLETED" else None
+
+
+def _needed_bytes(run: OtherRun) -> float | None:
+    if run.state == "OUT_OF_MEMORY":
+        # The margin of an OOM-killed job is larger: its real need is unknown.
+        return run.requested_bytes and run.requested_bytes * OOM_MARGIN / MEMORY_MARGIN
+    return run.peak_bytes
+
+
+def _past(runs: Sequence[OtherRun], needed: Callable[[OtherRun], float | None]) -> PastNeed | None:
+    ordered = sorted(runs, key=lambda run: run.start_seconds)
+    known = [(run, need) for run in ordered if (need := needed(run)) is not None]
+    if not known:
+        return None
+    needs = [need for _, need in known]
+    completed = [need for run, need in known if run.state == "COMPLETED"]
+    expected = max(_percentile(needs), _grown(completed))
+    return PastNeed(expected, max(completed, default=0.0), len(known), len(completed))
+
+
+def _percentile(needs: Sequence[float]) -> float:
+    """Return the nearest rank: of up to 20 runs the largest."""
+    return sorted(needs)[math.ceil(PERCENTILE * len(needs)) - 1]
+
+
+def _grown(needs: Sequence[float]) -> float:
+    """Return the need of the next run if runs keep growing, with the deviation seen so far; 0 if they do not."""
+    count = len(needs)
+    if count < GROWTH_RUNS:
+        return 0.0
+    slope, intercept = linear_regression(range(count), needs)
+    # Less than this from the first run to the last is noise.
+    if slope * count < 0.1 * fmean(needs):
+        return 0.0
+    deviation = max(need - (intercept + slope * index) for index, need in enumerate(needs))
+    return intercept + slope * count + deviation
+
+
+TIGHT_RATIO = 0.9
+"""A request is too small for a run like this one if it used more than this share of it."""
+LARGEST_MARGIN = 1.05
+"""A run as large as the largest one must fit."""
+
+_KEPT_MEMORY = "Fewer cores alone would also mean less memory."
+
+
+class _Proposal(NamedTuple):
+    """Hold an amount to request, up to which request it is evidence for more, and whether it is evidence for less."""
+
+    amount: float
+    raises_up_to: float
+    reason: str
+    may_lower: bool = False
+
+
+def suggest_resubmission(report: JobReport, runs: Sequence[OtherRun] = ()) -> Resubmission | None:
+    """Return the header for the next run, without changes where there is nothing to change; None for other jobs.
+
+    Those are jobs that have not ended, or never started. ``runs`` are other runs of the same user, name and size.
+    """
+    summary, record = report.summary, report.record
+    if not record.has_ended or record.start_seconds is None or not record.cpus:
+        return None
+    sized = change_size(report, runs)
+    limit, memory = _decide_time(report, runs, sized), _decide_memory(report, runs, sized)
+    size, changes = sized.size, list(sized.changes)
+    if memory and (change := change_memory(summary, memory, size)):
+        size = replace(size, memory_bytes=memory.value * size.nodes)
+        changes.append(change)
+    if limit:
+        size = replace(size, limit_seconds=limit.value)
+        changes.append(change_time(summary, limit))
+    submitted = submitted_size(summary)
+    return Resubmission(
+        changes=in_order(changes),
+        other_runs=len(runs),
+        submitted=submitted,
+        suggested=size,
+        freed=freed_resources(submitted, size, summary.run_seconds),
+        note=write_note(summary, changes),
+    )
+
+
+def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
+    summary, limit = report.summary, report.summary.time.asked
+    if not limit:
+        return None
+    found = [
+        _Proposal(seconds, seconds, finding.title, may_lower=True)
+        for finding in report.findings
+        if (seconds := _suggested_seconds(finding.suggestion))
+    ]
+    # More time does not help a job that hangs.
+    if report.record.state == "TIMEOUT" and not found:
+        return None
+    peak = peak_cores(summary) or 0.0
+    slower = max(1.0, peak / sized.size.cpus) if _has_fewer_cores(summary, sized) else 1.0
+    own = summary.run_seconds * slower
+    proposals = [
+        *found,
+        _Proposal(suggest_time_seconds(own), own / TIGHT_RATIO, f"This run took {format_seconds(own)}."),
+    ]
+    if past := past_seconds(runs):
+        proposals.append(_past_proposal(past, slower, suggest_time_seconds, format_seconds))
+    return _decide(limit, proposals)
+
+
+def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
+    summary, kept = report.summary, sized.size.memory_bytes
+    if kept is None or sized.is_packed:
+        return None
+    requested = kept / sized.size.nodes
+    is_smaller = _has_fewer_cores(summary, sized)
+    found = [
+        _Proposal(size, size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, may_lower=True)
+        for finding in report.findings
+        if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
+    ]
+    need, is_unused = _node_need_bytes(summary), _has_unused_memory(report)
+    own = _Proposal(suggest_memory_bytes(need), need / TIGHT_RATIO, f"This run needed {format_bytes(need)}.", is_unused)
+    proposals = [*found, own]
+    if past := past_bytes(runs):
+        made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
+        proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))
+    options = submit_options(report.record.submit_line)
+    if found and is_smaller and "mem-per-cpu" in options:
+        return _largest(proposals)
+    decided = _decide(requested, proposals)
+    # Whole nodes come with all of their memory.
+    return None if decided and decided.value < requested and "exclusive" in options else decided
+
+
+def _decide(requested: float, proposals: Sequence[_Proposal]) -> Amount | None:
+    """Return the largest proposal where it makes a difference, and its direction has evidence."""
+    best = _largest(proposals)
+    if best.value > requested:
+        return best if any(each.raises_up_to > requested for each in proposals) else None
+    may_lower = any(each.may_lower for each in proposals)
+    return best if may_lower and is_worthwhile(requested, best.value) else None
+
+
+def _largest(proposals: Sequence[_Proposal]) -> Amount:
+    """Return the largest amount; of equal ones the first, which is that of a finding."""
+    best = max(proposals, key=lambda proposal: proposal.amount)
+    return Amount(best.amount, best.reason)
+
+
+def _past_proposal(
+    past: PastNeed, slower: float, suggest: Callable[..., int], write: Callable[[float], str]
+) -> _Proposal:
+    need = past.expected * slower
+    amount = max(suggest(need), suggest(past.largest * slower, LARGEST_MARGIN))
+    reason = f"By {past.runs} other runs of this job, the next one may need {write(need)}."
+    # A run that was ended at its limit needed more than that.
+    return _Proposal(amount, 1.01 * need, reason, past.is_proven)
+
+
+def _has_fewer_cores(summary: JobSummary, sized: SizeChanges) -> bool:
+    return sized.size.cpus < submitted_size(summary).cpus
+
+
+def _suggested_seconds(suggestion: str) -> int | None:
+    text = parse_suggestion(suggestion).get("time")
+    return parse_time_limit(text) if text else None
+
+
+def _has_unused_memory(report: JobReport) -> bool:
+    """Return whether measured memory was not needed, be it as a consequence of another finding."""
+    rules = (each.rule for finding in report.findings for each in finding.with_consequences)
+    return "memory_over_asked" in rules and is_memory_measured(report.summary.memory)
+
+
+def _sets_cores(suggestion: str) -> bool:
+    return any(name not in {"mem", "mem-per-cpu"} for name in parse_suggestion(suggestion))
+
+
+def _node_need_bytes(summary: JobSummary) -> float:
+    """Return the memory that this run is known to have needed on a node; a lower bound where little was measured."""
+    memory, count = summary.memory, max(1, summary.record.node_count)
+    peaks = [node.working_peak_bytes for node in summary.nodes if node.working_peak_bytes is not None]
+    return max([(memory.working_peak_bytes or 0.0) / count, memory.slurm_peak_bytes or 0.0, *peaks])

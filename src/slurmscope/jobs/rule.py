@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Define a rule and what it finds: data with named thresholds, and one pure function that compares a job with them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from slurmscope.jobs.summary import JobSummary, MemorySummary
+
+MIN_JUDGED_SECONDS = 300.0
+"""Run time from which on most rules check a job: shorter ones mostly start up and wind down."""
+
+
+class Severity(enum.StrEnum):
+    """How severe a finding is, worst first."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """Return 0 for the worst."""
+        return tuple(Severity).index(self)
+
+
+class Subject(enum.StrEnum):
+    """What a finding is about; it is shown at the charts of that subject."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
+    GPU = "gpu"
+    TIME = "time"
+    FILES = "files"
+    THREADS = "threads"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Hold one problem of a job, with advice."""
+
+    rule: str
+    severity: Severity
+    subject: Subject
+    title: str
+    """A few words: "Most cores were idle"."""
+    explanation: str
+    """One or two sentences with the job's own numbers."""
+    advice: str
+    suggestion: str = ""
+    """A line for the job script that fixes it, such as ``#SBATCH --mem=4G``."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The compared values and thresholds by name, units in the names."""
+    consequences: tuple[Finding, ...] = ()
+    """Findings that this one explains: without advice, and not counted."""
+
+    @property
+    def with_consequences(self) -> tuple[Finding, ...]:
+        """Return this finding and what it explains."""
+        return (self, *self.consequences)
+
+
+def worst_severity(findings: Iterable[Finding]) -> Severity | None:
+    """Return the severity of the worst finding; None without findings."""
+    return min((finding.severity for finding in findings), key=lambda severity: severity.rank, default=None)
+
+
+Thresholds = Mapping[str, float]
+"""Thresholds of one rule, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """Declare one number that a site may set; ``unit`` is one of ratio, seconds, bytes, count, per second."""
+
+    name: str
+    unit: str
+    default: float
+    help: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Hold what a rule found in a job: sentences with the job's numbers, and a line for its script that fixes it."""
+
+    explanation: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    suggestion: str = ""
+    severity: Severity | None = None
+    """Severity of this match, where it differs from that of the rule."""
+    advice: str = ""
+    """Advice for this match, where that of the rule does not apply."""
+    without: JobSummary | None = None
+    """The job without this problem, to find out what the rule explains in this job; None: all that it lists."""
+
+
+RuleCheck = Callable[[JobSummary, Thresholds], Match | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Check jobs for one problem; ``check`` returns None without a finding, or when what it needs was not measured.
+
+    ``needs`` describes what must be measured. ``explains`` lists rules whose finding may follow from this one: it does
+    unless that rule also finds something in ``Match.without``. ``replaces`` lists rules whose finding is dropped beside
+    this one, because this one includes it.
+    """
+
+    id: str
+    title: str
+    subject: Subject
+    severity: Severity
+    needs: str
+    advice: str
+    check: RuleCheck
+    thresholds: tuple[Threshold, ...] = ()
+    explains: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+
+
+def min_run(default: float = MIN_JUDGED_SECONDS) -> Threshold:
+    """Declare the shortest run time to check: shorter jobs mostly start up and wind down."""
+    return Threshold(name="min_run_seconds", unit="seconds", default=default, help="Ignore jobs that ran for less.")
+
+
+SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
+"""States after which usage is representative; a failed job may not have reached its main part."""
+
+_SIGKILL = 9
+_LONG_NAMES = {"G": "gpus", "N": "nodes", "c": "cpus-per-task", "n": "ntasks", "t": "time"}
+
+# Every other option takes a value, which may be the next word.
+_FLAGS = frozenset(
+    {
+        "H", "I", "K", "O", "Q", "W", "X", "k", "s", "v",
+        "contiguous", "exclusive", "get-user-env", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue", "overcommit",
+        "oversubscribe", "parsable", "propagate", "pty", "quiet", "reboot", "requeue", "spread-job", "test-only",
+        "use-min-nodes", "verbose", "wait",
+    }
+)  # fmt: skip
+
+
+def busy_ratio(summary: JobSummary) -> float | None:
+    """Return used over allocated CPU time; None unless every node was measured, or the job completed.
+
+    Without measurements Slurm's own figure is good enough for a completed job only: for a killed one it misses
+    processes.
+    """
+    if summary.coverage.is_good:
+        return summary.cpu.time.ratio
+    is_accounted = summary.cpu.time.coverage is None and summary.record.state == "COMPLETED"
+    return summary.cpu.time.ratio if is_accounted else None
+
+
+def mean_cores(summary: JobSummary) -> float | None:
+    """Return how many cores were busy on average; None where :func:`busy_ratio` is."""
+    ratio = busy_ratio(summary)
+    return None if ratio is None or not summary.record.cpus else ratio * summary.record.cpus
+
+
+def peak_cores(summary: JobSummary) -> float | None:
+    """Return the most cores busy at once; None unless measured."""
+    return summary.cpu.peak_cores if summary.coverage.is_good else None
+
+
+def memory_peak_bytes(memory: MemorySummary) -> float | None:
+    """Return the peak of the needed memory; None unless every node was measured, or Slurm's figure covers the job.
+
+    Samples may miss a peak that Slurm saw. Even that of a single task is memory that the job needed.
+    """
+    if memory.coverage.is_good and memory.working_peak_bytes is not None:
+        return max(memory.working_peak_bytes, memory.slurm_peak_bytes or 0.0)
+    return memory.slurm_peak_bytes if memory.slurm_peak_is_whole else None
+
+
+def is_memory_measured(memory: MemorySummary) -> bool:
+    """Return whether the peak is good enough to request less: MaxRSS is sampled rarely, and misses peaks."""
+    return memory.coverage.is_good and memory.working_peak_bytes is not None
+
+
+def was_oom_killed(summary: JobSummary) -> bool:
+    """Return whether the kernel or Slurm OOM-killed a process."""
+    is_known = summary.record.state == "OUT_OF_MEMORY" or bool(summary.memory.oom_kills)
+    return is_known or exceeded_bytes(summary) is not None
+
+
+def exceeded_bytes(summary: JobSummary) -> float | None:
+    """Return the memory per node with which a killed job exceeded its request; None unless it did.
+
+    With ``OverMemoryKill``, or without the memory controller, Slurm itself kills such a job, and reports a failure.
+    """
+    record, memory = summary.record, summary.memory
+    if record.state not in {"FAILED", "CANCELLED"} or record.exit_signal != _SIGKILL or not memory.asked_bytes:
+        return None
+    nodes = max(1, record.node_count)
+    peak = max((memory.working_peak_bytes or 0.0) / nodes, memory.slurm_peak_bytes or 0.0)
+    return peak if peak > memory.asked_bytes / nodes else None
+
+
+def has_gpus(summary: JobSummary) -> bool:
+    """Return whether the job requested GPUs: such a job is not checked by its cores."""
+    return summary.record.gpus > 0
+
+
+def was_suspended(summary: JobSummary) -> bool:
+    """Return whether the job was suspended: its use over time then does not depend on the job alone."""
+    return summary.record.suspended_seconds > 0
+
+
+def requested_cores(summary: JobSummary) -> int:
+    """Return how many cores were requested; 0 if unknown. Whole nodes count all of their cores."""
+    record, cpus = summary.record, summary.record.cpus or 0
+    if not record.asked_cpus or "exclusive" in submit_options(record.submit_line):
+        return cpus
+    return min(record.asked_cpus, cpus)
+
+
+def step_tasks(summary: JobSummary) -> int | None:
+    """Return the most tasks of any numbered step; None without one: tasks of the batch script are not counted."""
+    return max((step.tasks or 1 for step in summary.record.steps if step.name[:1].isdecimal()), default=None)
+
+
+def submit_options(submit_line: str) -> Mapping[str, str]:
+    """Return the options of the command that submitted a job, by their long names; those in its script are unknown.
+
+    Slurm stores the line without quotes, words separated by blanks.
+    """
+    options: dict[str, str] = {}
+    words = iter(submit_line.split()[1:])
+    for word in words:
+        if len(word) < 2 or word[0] != "-":
+            break
+        name, value = _split(word)
+        options[name] = next(words, "") if value is None and name not in _FLAGS else value or ""
+    return options
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """Split ``--ntasks=4`` and ``-n4``; the value is None where it is not in the same word."""
+    if word.startswith("--"):
+        name, sign, value = word[2:].partition("=")
+        return name, value if sign else None
+    return _LONG_NAMES.get(word[1], word[1]), word[2:] or None

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check how a job read and wrote files."""
+
+from __future__ import annotations
+
+from slurmscope.core.units import format_bytes, format_some
+from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, min_run
+from slurmscope.jobs.summary import IoSummary, JobSummary
+
+
+def _moved_bytes(io: IoSummary) -> float | None:
+    return None if io.read_bytes is None or io.write_bytes is None else io.read_bytes + io.write_bytes
+
+
+def _scratch_unused(summary: JobSummary, values: Thresholds) -> Match | None:
+    moved = _moved_bytes(summary.io)
+    if summary.io.uses_scratch is not False or moved is None or not summary.coverage.is_good:
+        return None
+    if moved < values["min_moved_bytes"] or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    return Match(
+        explanation=f"The job read and wrote {format_bytes(moved)}, and had no file on scratch open.",
+        numbers={"moved_bytes": moved},
+    )
+
+
+def _small_files(summary: JobSummary, values: Thresholds) -> Match | None:
+    moved, files = _moved_bytes(summary.io), summary.io.peak_open_files
+    if moved is None or files is None or files < max(1.0, values["min_open_files"]):
+        return None
+    if moved / files >= values["min_bytes_per_file"]:
+        return None
+    return Match(
+        explanation=f"The job had {format_some(files, 'file')} open at once, and transferred "
+        f"{format_bytes(moved / files)} per file.",
+        numbers={"open_files": files, "moved_bytes": moved, "bytes_per_file": moved / files},
+    )
+
+
+def _metadata_storm(summary: JobSummary, values: Thresholds) -> Match | None:
+    operations, run_seconds = summary.io.metadata_operations, summary.run_seconds
+    if operations is None or run_seconds <= 0 or run_seconds < values["min_run_seconds"]:
+        return None
+    rate = operations / run_seconds
+    if rate <= values["max_operations_per_second"]:
+        return None
+    return Match(
+        explanation=f"The job made {format_some(operations, 'file system request')} that transfer no data (open, stat, "
+        f"create, remove): {format_some(rate, 'request')} per second over its run.",
+        numbers={"operations": operations, "operations_per_second": rate},
+    )
+
+
+def _tiny_requests(summary: JobSummary, values: Thresholds) -> Match | None:
+    io, moved, run_seconds = summary.io, _moved_bytes(summary.io), summary.run_seconds
+    if io.reads is None or io.writes is None or moved is None:
+        return None
+    calls = io.reads + io.writes
+    if run_seconds <= 0 or run_seconds < values["min_run_seconds"]:
+        return None
+    if calls < max(1.0, values["min_calls"]) or calls / run_seconds < values["min_calls_per_second"]:
+        return None
+    if moved / calls >= values["min_bytes_per_call"]:
+        return None
+    return Match(
+        explanation=f"The job transferred {format_bytes(moved / calls)} per call on average, in "
+        f"{format_some(calls, 'call')}.",
+        numbers={"calls": calls, "bytes_per_call": moved / calls, "calls_per_second": calls / run_seconds},
+    )
+
+
+RULES = (
+    Rule(
+        id="small_files",
+        title="Many small files",
+        subject=Subject.FILES,
+        severity=Severity.WARNING,
+        needs="bytes read and written, and open files, on every node",
+        advice="Shared file systems are slow with many small files. Keep the data in a few large files: HDF5, an "
+        "archive, or a database file.",
+        check=_small_files,
+        thresholds=(
+            Threshold(name="min_open_files", unit="count", default=1000.0, help="Ignore jobs with fewer open files."),
+            Threshold(
+                name="min_bytes_per_file",
+                unit="bytes",
+                default=5e6,
+                help="Report jobs that transfer less than this per file.",
+            ),
+        ),
+        explains=("metadata_storm",),
+    ),
+    Rule(
+        id="metadata_storm",
+        title="The file system was flooded with requests",
+        subject=Subject.FILES,
+        severity=Severity.WARNING,
+        needs="a file system that counts requests per job",
+        advice="Open files once and keep them open, do not list large directories in a loop, and pack many small files "
+        "into an archive. Such jobs slow down the file system for all users.",
+        check=_metadata_storm,
+        thresholds=(
+            Threshold(
+                name="max_operations_per_second",
+                unit="per second",
+                default=100.0,
+                help="Report a higher mean over the run.",
+            ),
+            min_run(60.0),
+        ),
+    ),
+    Rule(
+        id="tiny_requests",
+        title="Files were read or written in tiny requests",
+        subject=Subject.FILES,
+        severity=Severity.WARNING,
+        needs="bytes and number of read and write calls on every node",
+        advice="Use buffers of a megabyte or more, and do not flush after every line.",
+        check=_tiny_requests,
+        thresholds=(
+            Threshold(
+                name="min_bytes_per_call",
+                unit="bytes",
+                default=1024.0,
+                help="Report jobs whose calls transfer less than this on average.",
+            ),
+            Threshold(name="min_calls", unit="count", default=1e6, help="Ignore jobs with fewer calls."),
+            Threshold(
+                name="min_calls_per_second",
+                unit="per second",
+                default=1000.0,
+                help="Ignore jobs with fewer calls per second.",
+            ),
+            min_run(60.0),
+        ),
+    ),
+    Rule(
+        id="scratch_unused",
+        title="Scratch was not used",
+        subject=Subject.FILES,
+        severity=Severity.INFO,
+        needs="open files, and bytes read and written, on every node",
+        advice="Work on scratch, which is built for large amounts of data, and copy results back at the end.",
+        check=_scratch_unused,
+        thresholds=(
+            Threshold(
+                name="min_moved_bytes",
+                unit="bytes",
+                default=float(1 << 30),
+                help="Ignore jobs that read and write less.",
+            ),
+            min_run(),
+        ),
+    ),
+)

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check how a job used its memory."""
+
+from __future__ import annotations
+
+from slurmscope.core.units import format_bytes, format_count, format_ratio
+from slurmscope.jobs.rule import (
+    SETTLED_STATES,
+    Match,
+    Rule,
+    Severity,
+    Subject,
+    Threshold,
+    Thresholds,
+    exceeded_bytes,
+    is_memory_measured,
+    memory_peak_bytes,
+    min_run,
+    was_oom_killed,
+)
+from slurmscope.jobs.suggestions import (
+    OOM_MARGIN,
+    is_worthwhile,
+    memory_line,
+    memory_line_for,
+    memory_per_core_bytes,
+    requests_memory_per_core,
+    suggest_memory_bytes,
+)
+from slurmscope.jobs.summary import JobSummary
+
+MIN_GROWTH_RATIO = 1.3
+
+_GIB = float(1 << 30)
+_UNMEASURED_ADVICE = (
+    "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
+)
+_UNEVEN_ADVICE = (
+    "Memory is requested per node, and one node needed most of it. Divide the data more evenly between the nodes, then "
+    "request less."
+)
+
+
+def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
+    requested, peak = summary.memory.asked_bytes, memory_peak_bytes(summary.memory)
+    if not requested or peak is None or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    if summary.record.state not in SETTLED_STATES or was_oom_killed(summary):
+        return None
+    is_default = requested <= values["free_bytes_per_core"] * (summary.record.cpus or 0)
+    if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < values["min_unused_bytes"]:
+        return None
+    numbers = {"asked_bytes": requested, "peak_bytes": peak, "used_ratio": peak / requested}
+    if not is_memory_measured(summary.memory):
+        return Match(
+            explanation=f"The job requested {format_bytes(requested)} of memory. Slurm saw at most "
+            f"{format_bytes(peak)} in use ({format_ratio(peak / requested)}), but it samples rarely and misses peaks.",
+            numbers=numbers,
+            severity=Severity.INFO,
+            advice=_UNMEASURED_ADVICE,
+        )
+    suggest = _less_per_core if requests_memory_per_core(summary) else _less_per_node
+    suggestion = suggest(summary, requested, peak)
+    return Match(
+        explanation=f"The job requested {format_bytes(requested)} of memory and needed at most {format_bytes(peak)} "
+        f"({format_ratio(peak / requested)}). Other jobs could not use the rest.",
+        numbers=numbers,
+        suggestion=suggestion,
+        advice="" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE,
+        severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * requested else None,
+    )
+
+
+def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
+    """Suggest the need of the node with the highest: ``--mem`` is per node."""
+    count = max(1, summary.record.node_count)
+    size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
+    return memory_line(size) if is_worthwhile(requested / count, size) else ""
+
+
+def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
+    """Suggest the highest need per core of any node; the number of cores may differ between nodes."""
+    sizes = [memory_per_core_bytes(suggest_memory_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
+    cpus = summary.record.cpus
+    if not cpus or len(sizes) < max(1, summary.record.node_count) or not is_worthwhile(requested, max(sizes) * cpus):
+        return ""
+    return memory_line(max(sizes), "mem-per-cpu")
+
+
+def _needs(summary: JobSummary, peak: float) -> list[tuple[float, float | None]]:
+    """Return the needed memory and the cores of each node.
+
+    Slurm's peak was on one of them, unknown which: where it is above all others, each node may need it.
+    """
+    count, floor = max(1, summary.record.node_count), summary.memory.slurm_peak_bytes or 0.0
+    measured = [(n.working_peak_bytes, n.cpus) for n in summary.nodes if n.working_peak_bytes is not None]
+    if len(measured) < count:
+        return [(max(peak / count, floor), (summary.record.cpus or 0) / count)] * count
+    if floor <= max(needed for needed, _ in measured):
+        return measured
+    return [(floor, cpus) for _, cpus in measured]
+
+
+def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
+    if was_oom_killed(summary) or not summary.memory.coverage.is_good:
+        return None
+    worst = max(
+        (
+            (node.working_peak_bytes / limit, node.working_peak_bytes, limit, node.node, node.cpus or 0.0)
+            for node in summary.nodes
+            if node.working_peak_bytes is not None and (limit := node.limit_bytes or _requested_per_node(summary))
+        ),
+        default=None,
+    )
+    if worst is None or worst[0] < values["min_used_ratio"]:
+        return None
+    ratio, peak, limit, node, cpus = worst
+    return Match(
+        explanation=f"On {node} the job needed {format_bytes(peak)} of its limit of {format_bytes(limit)} "
+        f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}",
+        numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
+        suggestion=memory_line_for(summary, suggest_memory_bytes(peak), cpus),
+    )
+
+
+def _requested_per_node(summary: JobSummary) -> float | None:
+    requested, count = summary.memory.asked_bytes, summary.record.node_count
+    return requested / count if requested and count else None
+
+
+def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
+    if not was_oom_killed(summary):
+        return None
+    requested, kills = _requested_per_node(summary), summary.memory.oom_kills
+    if (exceeded := exceeded_bytes(summary)) is not None and not kills and requested:
+        return _exceeded(summary, exceeded, requested)
+    more = suggest_memory_bytes(requested, OOM_MARGIN) if requested else None
+    count = f" ({kills:,} times)" if kills and kills > 1 else ""
+    ended = "" if summary.record.state == "OUT_OF_MEMORY" else " The job continued: its results may be incomplete."
+    had = f" It had {format_bytes(requested)} per node." if requested else ""
+    grew = _growth_sentence(summary)
+    return Match(
+        explanation=f"The kernel killed a process because the job exceeded its memory limit{count}.{had}{grew}{ended}",
+        numbers={"oom_kills": float(kills)} if kills is not None else {},
+        suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / summary.record.node_count)
+        if more
+        else "",
+    )
+
+
+def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
+    """Explain a job that was killed above its request; unlike after an OOM kill, what it used is known."""
+    more = max(suggest_memory_bytes(requested, OOM_MARGIN), suggest_memory_bytes(exceeded))
+    return Match(
+        explanation=f"The job was killed while it used more memory than it had requested: {format_bytes(exceeded)} of "
+        f"{format_bytes(requested)} per node ({format_ratio(exceeded / requested)}).",
+        numbers={"peak_bytes": exceeded, "asked_bytes": requested, "used_ratio": exceeded / requested},
+        suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / max(1, summary.record.node_count)),
+    )
+
+
+def _growth_sentence(summary: JobSummary) -> str:
+    """Say that memory grew to the end, beside a finding that replaces the one about growth."""
+    growth = summary.memory.growth_ratio
+    if growth is None or growth < MIN_GROWTH_RATIO:
+        return ""
+    return f" Its memory grew until the end, to {format_count(growth)} times that of the middle of the run."
+
+
+def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
+    growth, memory = summary.memory.growth_ratio, summary.memory
+    if growth is None or not memory.coverage.is_good or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    peak = memory.working_peak_bytes or 0.0
+    if growth < values["min_growth_ratio"] or peak < values["min_peak_bytes"]:
+        return None
+    is_risky = memory.asked_bytes is not None and peak >= values["warning_used_ratio"] * memory.asked_bytes
+    when = "At its end the job used" if summary.record.has_ended else "The job now uses"
+    return Match(
+        explanation=f"{when} {format_count(growth)} times as much memory as in the middle of its run. "
+        f"The peak was {format_bytes(peak)}.",
+        numbers={"growth_ratio": growth, "peak_bytes": peak},
+        severity=Severity.WARNING if is_risky else None,
+    )
+
+
+RULES = (
+    Rule(
+        id="memory_over_asked",
+        title="Much of the requested memory was not needed",
+        subject=Subject.MEMORY,
+        severity=Severity.WARNING,
+        needs="memory on every node; for a note, Slurm's MaxRSS of a job with one task at a time; the job has ended",
+        advice="Request a fifth more than the job's peak. Jobs with less memory start sooner.",
+        check=_over_asked,
+        thresholds=(
+            # Older tools mean to warn below 90 %. The margin of a fifth that we suggest would then be too much.
+            Threshold(
+                name="min_used_ratio",
+                unit="ratio",
+                default=0.5,
+                help="Report jobs that needed less than this share of the request.",
+            ),
+            Threshold(name="critical_used_ratio", unit="ratio", default=0.1, help="Critical below this share."),
+            Threshold(name="min_unused_bytes", unit="bytes", default=_GIB, help="Ignore less unused memory."),
+            Threshold(
+                name="free_bytes_per_core",
+                unit="bytes",
+                default=_GIB,
+                help="Memory per core that is allowed without a finding; set it to the default of your site.",
+            ),
+            min_run(),
+        ),
+    ),
+    Rule(
+        id="memory_near_limit",
+        title="The memory was nearly exhausted",
+        subject=Subject.MEMORY,
+        severity=Severity.WARNING,
+        needs="memory on every node",
+        advice="Request more memory for the next run, especially if its input is larger.",
+        check=_near_limit,
+        thresholds=(
+            Threshold(
+                name="min_used_ratio",
+                unit="ratio",
+                default=0.95,
+                help="Report jobs that needed this share of their limit or more.",
+            ),
+        ),
+        replaces=("memory_growing",),
+    ),
+    Rule(
+        id="oom_kill",
+        title="OOM-killed: the job ran out of memory",
+        subject=Subject.MEMORY,
+        severity=Severity.CRITICAL,
+        needs="the job's state, the kernel's count of OOM kills, or a killed job that used more than it requested",
+        advice="Request more memory, or reduce what the program needs: smaller input, fewer processes at once.",
+        check=_oom_kill,
+        replaces=("memory_over_asked", "memory_near_limit", "memory_growing"),
+    ),
+    Rule(
+        id="memory_growing",
+        title="Memory grew until the end",
+        subject=Subject.MEMORY,
+        severity=Severity.INFO,
+        needs="memory on every node throughout the run",
+        advice="Unless the program accumulates data on purpose, it may leak memory. A longer run would need more.",
+        check=_growing,
+        thresholds=(
+            Threshold(
+                name="min_growth_ratio",
+                unit="ratio",
+                default=MIN_GROWTH_RATIO,
+                help="Report jobs whose memory in the last tenth of the run is this many times that of the middle.",
+            ),
+            Threshold(name="min_peak_bytes", unit="bytes", default=_GIB, help="Ignore jobs with a lower peak."),
+            Threshold(
+                name="warning_used_ratio",
+                unit="ratio",
+                default=0.5,
+                help="Warning from this share of the requested memory.",
+            ),
+            min_run(1800.0),
+        ),
+    ),
+)

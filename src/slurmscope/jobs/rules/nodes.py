@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check how a job used its nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+from statistics import fmean
+
+from slurmscope.core.units import format_bytes, format_ratio, format_some
+from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, has_gpus, min_run
+from slurmscope.jobs.suggestions import fewer_nodes_line
+from slurmscope.jobs.summary import JobSummary
+
+LISTED_NODES = 5
+
+
+def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
+    measured = [(node.node, node.mean_cores, node.cpus) for node in summary.nodes if node.mean_cores is not None]
+    # The number of cores may differ between nodes: compare the busy share of each node's own cores.
+    busy = {node: cores / cpus for node, cores, cpus in measured if cpus}
+    if len(busy) < max(2, len(measured)) or not summary.coverage.is_good or has_gpus(summary):
+        return None
+    mean_cores, mean = fmean(cores for _, cores, _ in measured), fmean(busy.values())
+    if summary.run_seconds < values["min_run_seconds"] or mean_cores < values["min_mean_cores"]:
+        return None
+    behind = sorted((ratio, node) for node, ratio in busy.items() if ratio < values["min_share_ratio"] * mean)
+    if not behind:
+        return None
+    idle = sum(ratio < values["idle_share_ratio"] * mean for ratio, _ in behind)
+    return Match(
+        explanation=f"{len(behind):,} of {format_some(len(busy), 'node')} did much less than the others: "
+        f"{_listing(behind)}, while the mean was {format_ratio(mean)}.",
+        numbers={
+            "nodes_behind": float(len(behind)),
+            "idle_nodes": float(idle),
+            "mean_cores": mean_cores,
+            "mean_busy_ratio": mean,
+        },
+        suggestion=f"#SBATCH --nodes={len(busy) - idle}" if idle else "",
+        severity=Severity.CRITICAL if idle else None,
+        without=_with_nodes(summary, busy.keys() - {node for _, node in behind}),
+    )
+
+
+def _with_nodes(summary: JobSummary, names: Collection[str]) -> JobSummary:
+    """Return the job as if it had run on these nodes only, with the same cores and memory on each."""
+    record, memory, time = summary.record, summary.memory, summary.cpu.time
+    nodes = tuple(node for node in summary.nodes if node.node in names)
+    share = len(nodes) / len(summary.nodes)
+    peaks = [node.working_peak_bytes for node in nodes]
+    known = [peak for peak in peaks if peak is not None]
+    cpus = math.fsum(node.cpus or 0.0 for node in nodes)
+    asked_seconds = time.asked * cpus / record.cpus if time.asked and record.cpus else None
+    used_seconds = math.fsum(node.mean_cores or 0.0 for node in nodes) * summary.run_seconds
+    return replace(
+        summary,
+        record=replace(record, node_count=len(nodes), cpus=round(cpus), asked_cpus=None),
+        cpu=replace(summary.cpu, time=replace(time, asked=asked_seconds, used=used_seconds)),
+        memory=replace(
+            memory,
+            asked_bytes=None if memory.asked_bytes is None else memory.asked_bytes * share,
+            working_peak_bytes=math.fsum(known) if len(known) == len(peaks) else None,
+        ),
+        nodes=nodes,
+    )
+
+
+def _listing(behind: list[tuple[float, str]]) -> str:
+    named = [f"{node} had {format_ratio(ratio)} of its cores busy" for ratio, node in behind[:LISTED_NODES]]
+    rest = len(behind) - LISTED_NODES
+    return ", ".join(named) + (f", and {format_some(rest, 'more node')}" if rest > 0 else "")
+
+
+def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
+    record, memory = summary.record, summary.memory.asked_bytes
+    nodes, cpus = record.node_count, record.cpus
+    if nodes < 2 or not cpus or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    node_cpus = values["cores_per_node"] or summary.node_cpus
+    node_memory_bytes = values["memory_per_node_bytes"] or summary.node_memory_bytes
+    if not node_cpus or not node_memory_bytes:
+        return None
+    by_cores = math.ceil(cpus / max(1.0, node_cpus))
+    by_memory = math.ceil((memory or 0.0) / max(1.0, node_memory_bytes))
+    enough = max(1, by_cores, by_memory)
+    if enough > values["max_needed_ratio"] * nodes:
+        return None
+    each = f" and {format_bytes(memory / nodes)} of memory" if memory else ""
+    return Match(
+        explanation=f"The job was spread over {nodes:,} nodes with {format_some(cpus / nodes, 'core')}{each} each. "
+        f"{format_some(enough, 'node')} would have been enough.",
+        numbers={"nodes": float(nodes), "cores": float(cpus), "enough_nodes": float(enough)},
+        suggestion=fewer_nodes_line(summary, enough),
+    )
+
+
+def _node_failed(summary: JobSummary, _values: Thresholds) -> Match | None:
+    state = summary.record.state
+    if state not in {"NODE_FAIL", "BOOT_FAIL"}:
+        return None
+    what = "A node failed while the job ran" if state == "NODE_FAIL" else "A node failed to boot for the job"
+    return Match(explanation=f"{what}. The job did not cause this.")
+
+
+RULES = (
+    Rule(
+        id="node_failed",
+        title="A node failed",
+        subject=Subject.NODES,
+        severity=Severity.CRITICAL,
+        needs="the job's state",
+        advice="Submit the job again. If it happens twice, report the job ID to your cluster's support.",
+        check=_node_failed,
+        explains=("node_imbalance", "stopped_early"),
+    ),
+    Rule(
+        id="node_imbalance",
+        title="Some nodes did much less than others",
+        subject=Subject.NODES,
+        severity=Severity.WARNING,
+        needs="CPU time and cores of every node of a multi-node job; no GPUs",
+        advice="Check that the program runs on all nodes (start it with srun), and that the work is divided evenly.",
+        check=_node_imbalance,
+        thresholds=(
+            Threshold(
+                name="min_share_ratio", unit="ratio", default=0.5, help="Report nodes below this share of the mean."
+            ),
+            Threshold(
+                name="idle_share_ratio",
+                unit="ratio",
+                default=0.05,
+                help="Below this share of the mean a node counts as idle.",
+            ),
+            Threshold(
+                name="min_mean_cores", unit="count", default=0.2, help="Ignore jobs with fewer busy cores per node."
+            ),
+            min_run(),
+        ),
+        explains=("cpu_idle", "core_imbalance", "memory_over_asked", "too_many_nodes"),
+    ),
+    Rule(
+        id="too_many_nodes",
+        title="Spread over more nodes than needed",
+        subject=Subject.NODES,
+        severity=Severity.INFO,
+        needs="the allocation, and the sizes of its nodes from sinfo; no GPUs",
+        advice="Request fewer nodes with more tasks on each: communication within a node is faster, and nodes are less "
+        "fragmented.",
+        check=_too_many_nodes,
+        thresholds=(
+            Threshold(
+                name="cores_per_node",
+                unit="count",
+                default=0.0,
+                help="Cores of a node; 0 is those of the smallest node that the job ran on.",
+            ),
+            Threshold(
+                name="memory_per_node_bytes",
+                unit="bytes",
+                default=0.0,
+                help="Memory of a node; 0 is that of the smallest node that the job ran on.",
+            ),
+            Threshold(
+                name="max_needed_ratio",
+                unit="ratio",
+                default=0.5,
+                help="Report jobs for which this share of their nodes would be enough.",
+            ),
+            min_run(),
+        ),
+    ),
+)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check how a job used its time limit, from Slurm's accounting alone."""
+
+from __future__ import annotations
+
+from slurmscope.core.units import format_ratio, format_seconds
+from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, min_run, was_suspended
+from slurmscope.jobs.suggestions import is_worthwhile, suggest_time_seconds, time_line
+from slurmscope.jobs.summary import JobSummary
+
+_STUCK_ADVICE = (
+    "Find out what the program waited for before requesting more time: the end of its output shows how far it got."
+)
+
+
+def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
+    limit, ratio, run_seconds = summary.time.asked, summary.time.ratio, summary.run_seconds
+    if summary.record.state != "COMPLETED" or limit is None or ratio is None:
+        return None
+    if run_seconds < values["min_run_seconds"] or limit - run_seconds < values["min_unused_seconds"]:
+        return None
+    if ratio >= values["min_used_ratio"]:
+        return None
+    enough = suggest_time_seconds(run_seconds)
+    return Match(
+        explanation=f"The time limit was {format_seconds(limit)}; the job ended after {format_seconds(run_seconds)} "
+        f"({format_ratio(ratio)}).",
+        numbers={"limit_seconds": limit, "run_seconds": run_seconds, "used_ratio": ratio},
+        suggestion=time_line(enough) if is_worthwhile(limit, enough) else "",
+        severity=Severity.WARNING if ratio < values["warning_used_ratio"] else None,
+    )
+
+
+def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
+    if summary.record.state != "TIMEOUT":
+        return None
+    limit, idle_seconds = summary.time.asked, _stuck_seconds(summary, values["stuck_ratio"])
+    after = f" after {format_seconds(limit)}" if limit else ""
+    stuck = f" It had been idle for the last {format_seconds(idle_seconds)}." if idle_seconds else ""
+    return Match(
+        explanation=f"Slurm ended the job at its time limit{after}.{stuck}",
+        numbers={"limit_seconds": limit} if limit else {},
+        # More time does not help a job that hangs.
+        suggestion=time_line(suggest_time_seconds(limit)) if limit and not idle_seconds else "",
+        advice=_STUCK_ADVICE if idle_seconds else "",
+    )
+
+
+def _stuck_seconds(summary: JobSummary, stuck_ratio: float) -> float:
+    """Return for how long a job that hung was idle before its end; 0 if it did not hang."""
+    tail = summary.cpu.idle_tail_seconds
+    if tail is None or was_suspended(summary) or not tail >= stuck_ratio * summary.run_seconds > 0:
+        return 0.0
+    return tail
+
+
+def _too_short(summary: JobSummary, values: Thresholds) -> Match | None:
+    run_seconds = summary.run_seconds
+    if summary.record.state != "COMPLETED" or not 0 < run_seconds < values["min_run_seconds"]:
+        return None
+    return Match(
+        explanation=f"The job ran for {format_seconds(run_seconds)}. Starting and ending a job takes about as long.",
+        numbers={"run_seconds": run_seconds},
+    )
+
+
+RULES = (
+    Rule(
+        id="timed_out",
+        title="The time limit was reached",
+        subject=Subject.TIME,
+        severity=Severity.CRITICAL,
+        needs="the job's state",
+        advice="Request more time, or let the program write checkpoints, so that the next job can continue from there.",
+        check=_timed_out,
+        thresholds=(
+            Threshold(
+                name="stuck_ratio",
+                unit="ratio",
+                default=0.1,
+                help="Do not suggest more time for a job that was idle for this last share of its run.",
+            ),
+        ),
+    ),
+    Rule(
+        id="time_over_asked",
+        title="The time limit was much longer than needed",
+        subject=Subject.TIME,
+        severity=Severity.INFO,
+        needs="run time and time limit of a completed job",
+        advice="Request half as much time again as the job needs. Shorter jobs fit into gaps and start sooner.",
+        check=_over_asked,
+        thresholds=(
+            Threshold(
+                name="min_used_ratio",
+                unit="ratio",
+                default=0.5,
+                help="Report jobs that used less than this share of their limit.",
+            ),
+            Threshold(name="warning_used_ratio", unit="ratio", default=0.1, help="Warning below this share."),
+            Threshold(name="min_unused_seconds", unit="seconds", default=3600.0, help="Ignore less unused time."),
+            min_run(900.0),
+        ),
+    ),
+    Rule(
+        id="too_short",
+        title="The job was very short",
+        subject=Subject.TIME,
+        severity=Severity.INFO,
+        needs="run time of a completed job",
+        advice="If there are many of these, run several of them one after the other in one job.",
+        check=_too_short,
+        thresholds=(
+            Threshold(name="min_run_seconds", unit="seconds", default=60.0, help="Report jobs that ran for less."),
+        ),
+    ),
+)

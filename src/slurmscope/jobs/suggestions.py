@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute the ``#SBATCH`` lines that rules suggest.
+
+Every suggested amount comes from :func:`suggest_memory_bytes` or :func:`suggest_time_seconds`: the need plus a margin,
+rounded up to a figure people would write. A smaller amount is suggested only where it :func:`is_worthwhile`.
+
+A line uses the options that the job used. Slurm takes memory per node (``--mem``) or per core (``--mem-per-cpu``), not
+both. Where memory is per core, or the site's default gives so much per core, fewer cores mean less memory: such a line
+sets both.
+"""
+
+from __future__ import annotations
+
+import math
+
+from slurmscope.core.units import format_bytes, format_some
+from slurmscope.jobs.rule import (
+    SETTLED_STATES,
+    is_memory_measured,
+    memory_peak_bytes,
+    requested_cores,
+    step_tasks,
+    submit_options,
+    was_oom_killed,
+)
+from slurmscope.jobs.summary import JobSummary
+
+MEMORY_MARGIN = 1.2
+"""A fifth more than was needed: peaks differ from run to run."""
+OOM_MARGIN = 1.5
+"""Half as much again as an OOM-killed job had: its real need is unknown."""
+TIME_MARGIN = 1.5
+MIN_GAIN_RATIO = 0.2
+"""Suggest a smaller request only where it is smaller by this share: less makes no difference to anyone."""
+
+_MIB, _GIB = 1 << 20, 1 << 30
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+_MEMORY_FLOOR_BYTES = 512 * _MIB
+# Up to each bound, amounts are rounded up to whole steps.
+_MEMORY_STEPS = ((4 * _GIB, 256 * _MIB), (32 * _GIB, _GIB), (128 * _GIB, 4 * _GIB), (512 * _GIB, 16 * _GIB))
+_TIME_STEPS = ((_HOUR, 10 * _MINUTE), (8 * _HOUR, 30 * _MINUTE), (2 * _DAY, _HOUR))
+_PER_CORE_STEP_BYTES = 64 * _MIB
+
+_CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
+
+
+def suggest_memory_bytes(needed_bytes: float, margin: float = MEMORY_MARGIN) -> int:
+    """Return the memory to request for this need: with a margin, rounded up."""
+    amount = max(needed_bytes * margin, _MEMORY_FLOOR_BYTES)
+    step = next((step for bound, step in _MEMORY_STEPS if amount <= bound), 64 * _GIB)
+    return math.ceil(amount / step) * step
+
+
+def suggest_time_seconds(needed_seconds: float, margin: float = TIME_MARGIN) -> int:
+    """Return the time limit to request for this run time: with a margin, rounded up."""
+    amount = max(needed_seconds * margin, 10 * _MINUTE)
+    step = next((step for bound, step in _TIME_STEPS if amount <= bound), 6 * _HOUR)
+    return math.ceil(amount / step) * step
+
+
+def is_worthwhile(requested: float, enough: float) -> bool:
+    """Return whether a smaller request is small enough to be suggested."""
+    return enough <= (1 - MIN_GAIN_RATIO) * requested
+
+
+def memory_per_core_bytes(size_bytes: float, cores: float) -> int:
+    """Divide memory among cores, rounded up."""
+    return int(-(-size_bytes // (cores * _PER_CORE_STEP_BYTES))) * _PER_CORE_STEP_BYTES
+
+
+def memory_line(size_bytes: int, option: str = "mem") -> str:
+    """Return the line that requests this much memory."""
+    return f"#SBATCH {_memory_option(size_bytes, option)}"
+
+
+def time_line(seconds: int) -> str:
+    """Return the line that requests this time limit, as days-hours:minutes:seconds."""
+    days = f"{seconds // _DAY}-" if seconds >= _DAY else ""
+    return f"#SBATCH --time={days}{seconds % _DAY // _HOUR:02}:{seconds % _HOUR // _MINUTE:02}:00"
+
+
+def requests_memory_per_core(summary: JobSummary) -> bool:
+    """Return whether the job was submitted with ``--mem-per-cpu``."""
+    return "mem-per-cpu" in submit_options(summary.record.submit_line)
+
+
+def memory_line_for(summary: JobSummary, size_bytes: int, cores: float | None) -> str:
+    """Return the line that requests memory on a node with so many cores; empty where it depends on unknown cores."""
+    option = _memory_option_for(summary, size_bytes, cores)
+    return f"#SBATCH {option}" if option else ""
+
+
+def fewer_cores_line(summary: JobSummary, cores: int) -> str:
+    """Return the line that requests fewer cores on one node, with their memory; empty where the option is unknown."""
+    option = _cores_option(summary)
+    if not option:
+        return ""
+    size = _memory_with_fewer_cores_bytes(summary, cores)
+    memory = "" if size is None else f" {_memory_option_for(summary, size, cores)}"
+    return f"#SBATCH --{option}={cores}{memory}"
+
+
+def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
+    """Return what :func:`fewer_cores_line` requests as a sentence, where it cannot be written as a line."""
+    if _cores_option(summary):
+        return ""
+    size = _memory_with_fewer_cores_bytes(summary, cores)
+    memory = "" if size is None else f" with {format_bytes(size)} of memory"
+    return f" {format_some(cores, 'core')} in all{memory} would have been enough."
+
+
+def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
+    """Return the line that requests all tasks and memory on fewer nodes; empty where the script may divide them."""
+    record, requested = summary.record, summary.memory.asked_bytes
+    options = submit_options(record.submit_line)
+    if "nodes" not in options:
+        return ""
+    line = f"#SBATCH --nodes={nodes}"
+    tasks = options.get("ntasks-per-node", "")
+    if tasks.isdecimal():
+        line += f" --ntasks-per-node={math.ceil(int(tasks) * record.node_count / nodes)}"
+    if "mem" in options and requested:
+        line += f" {_memory_option(math.ceil(requested / nodes))}"
+    return line
+
+
+def _memory_option(size_bytes: int, option: str = "mem") -> str:
+    # Slurm takes whole numbers only.
+    text = f"{size_bytes // _GIB}G" if size_bytes % _GIB == 0 else f"{math.ceil(size_bytes / _MIB)}M"
+    return f"--{option}={text}"
+
+
+def _memory_option_for(summary: JobSummary, size_bytes: int, cores: float | None) -> str:
+    if not requests_memory_per_core(summary):
+        return _memory_option(size_bytes)
+    return _memory_option(memory_per_core_bytes(size_bytes, cores), "mem-per-cpu") if cores else ""
+
+
+def _cores_option(summary: JobSummary) -> str:
+    """Return the option to lower: the one that alone sets all cores, by the submit line or else by the steps.
+
+    A job without steps may have started its tasks with mpirun: unless the submit line has their number, it is unknown.
+    """
+    record, tasks = summary.record, step_tasks(summary)
+    options = submit_options(record.submit_line)
+    if "exclusive" in options:
+        return ""
+    if named := [option for option in _CORE_OPTIONS if option in options]:
+        amounts = {str(record.cpus), str(requested_cores(summary))}
+        option = next((option for option in named if options[option] in amounts), "")
+        return "" if option == "cpus-per-task" and tasks not in {None, 1} else option
+    # Steps of one task that ran side by side were one of the job's tasks each.
+    if tasks == 1 and summary.memory.slurm_peak_is_whole:
+        return "cpus-per-task"
+    return "ntasks" if tasks == record.cpus else ""
+
+
+def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | None:
+    """Return the memory to request with fewer cores; None where the job keeps enough without that."""
+    requested = summary.memory.asked_bytes
+    if not requested or "mem" in submit_options(summary.record.submit_line):
+        return None
+    size = _memory_to_keep_bytes(summary, requested)
+    is_enough = size <= requested * cores / max(cores, summary.record.cpus or 0)
+    return None if is_enough and not requests_memory_per_core(summary) else size
+
+
+def _memory_to_keep_bytes(summary: JobSummary, requested_bytes: float) -> int:
+    if was_oom_killed(summary):
+        return suggest_memory_bytes(requested_bytes, OOM_MARGIN)
+    peak = memory_peak_bytes(summary.memory)
+    if peak is None or not is_memory_measured(summary.memory):
+        return int(requested_bytes)
+    size = suggest_memory_bytes(peak)
+    # A job that did not reach its end may need more.
+    return size if summary.record.state in SETTLED_STATES else max(size, int(requested_bytes))

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summarise one run of a job: accounting and measurements in, what was requested and used out.
+
+Values of the whole job are given only where every node reported its part; values of single nodes are in their own rows.
+A job that was too short to be scraped, or that no node reported, has those of accounting: run time, CPU time, MaxRSS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from statistics import fmean
+
+from slurmscope.jobs.curves import align, peak, sum_over
+from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover, prepare_run, run_ratios
+from slurmscope.jobs.profiled_steps import summarise_profile
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.report import MAX_CHART_POINTS
+from slurmscope.jobs.resources import (
+    chosen_cores,
+    node_cpus,
+    node_gpu_sizes,
+    node_limits,
+    summarise_cpu,
+    summarise_gpus,
+    summarise_memory,
+    working_memory,
+    working_peaks,
+)
+from slurmscope.jobs.series import Measured, Series
+from slurmscope.jobs.summary import (
+    FilesystemSummary,
+    GpuSummary,
+    IoSummary,
+    JobSummary,
+    MemorySummary,
+    NodeSummary,
+    UsedShare,
+)
+from slurmscope.jobs.traced_processes import summarise_traces
+
+MAX_FILESYSTEMS = 20
+EDGE_POINTS = 3
+"""Points at each end of a curve whose windows reach out of the run."""
+
+_FILESYSTEM_TOTALS = {
+    "read_bytes": "filesystem_read",
+    "write_bytes": "filesystem_write",
+    "metadata_operations": "filesystem_metadata",
+}
+_CURVES = frozenset(
+    {
+        *_FILESYSTEM_TOTALS.values(),
+        "traced_memory_node",
+        "profiled_memory_node",
+        "cpu",
+        "memory_anon",
+        "memory_shared",
+        "memory_rss",
+        "open_files",
+        "running_threads",
+        "gpu",
+    }
+)
+
+
+def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> JobSummary:
+    """Summarise one run, until its end or until now."""
+    run = prepare_run(record, measured, now_seconds=now_seconds, curves=_CURVES)
+    if run.seconds <= 0:
+        return JobSummary(
+            record=record,
+            run_seconds=0.0,
+            time=UsedShare(asked=record.time_limit_seconds, used=0.0),
+            memory=MemorySummary(asked_bytes=record.memory_bytes),
+            gpu=GpuSummary(asked=record.gpus),
+        )
+    working = working_memory(run, points=MAX_CHART_POINTS)
+    limits = node_limits(run)
+    peaks = working_peaks(working)
+    nodes = _nodes(run, peaks, limits)
+    coverage = cover(run, run.by_node("cpu"), run.curves.get("cpu", ()))
+    return JobSummary(
+        record=record,
+        run_seconds=run.seconds,
+        time=UsedShare(asked=record.time_limit_seconds, used=run.seconds),
+        cpu=summarise_cpu(run, nodes, coverage),
+        memory=summarise_memory(run, working, limits),
+        gpu=summarise_gpus(run),
+        io=_io(run),
+        nodes=nodes,
+        program_threads=_program_threads(run),
+        mean_running_threads=_mean_over_time(run, "running_threads"),
+        traces=summarise_traces(run, peaks),
+        profile=summarise_profile(run, peaks),
+        coverage=coverage,
+    )
+
+
+def _nodes(run: MeasuredRun, peaks: Mapping[str, float], limits: Mapping[str, float]) -> tuple[NodeSummary, ...]:
+    """Make one row for every node of the job, including those without measurements."""
+    cpus, cpu, cores = node_cpus(run), run.by_node("cpu"), _cores_by_node(run)
+    gpu, read, write = run.by_node("gpu"), run.by_node("read"), run.by_node("write")
+    gpu_sizes = node_gpu_sizes(run)
+    ratios, seconds = run_ratios(run, run.curves.get("cpu", ())), counted_by_node(run)
+    return tuple(
+        NodeSummary(
+            node=node,
+            cpus=cpus.get(node),
+            cpu_seconds=cpu.get(node),
+            mean_cores=cpu[node] / seconds[node] if node in cpu and seconds[node] else None,
+            working_peak_bytes=peaks.get(node),
+            limit_bytes=limits.get(node),
+            gpu_utilization=gpu.get(node),
+            gpu_memory_size_bytes=gpu_sizes.get(node),
+            read_bytes=read.get(node),
+            write_bytes=write.get(node),
+            core_seconds=chosen_cores(cores.get(node, {}), cpus.get(node)),
+            run_ratio=ratios.get(node, 0.0),
+        )
+        for node in run.nodes
+    )
+
+
+def _cores_by_node(run: MeasuredRun) -> Mapping[str, Mapping[str, float]]:
+    cores: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for (node, core), seconds in run.totals.get("cpu_core", {}).items():
+        cores[node][core] = seconds
+    return cores
+
+
+def _io(run: MeasuredRun) -> IoSummary:
+    filesystems = _filesystems(run)
+    operations = [one.metadata_operations for one in filesystems if one.metadata_operations is not None]
+    return IoSummary(
+        read_bytes=run.whole("read"),
+        write_bytes=run.whole("write"),
+        reads=run.whole("reads"),
+        writes=run.whole("writes"),
+        peak_open_files=_peak(run, "open_files"),
+        mean_open_files=run.whole("mean_open_files"),
+        uses_scratch=_uses_scratch(run),
+        metadata_operations=math.fsum(operations) if operations else None,
+        filesystems=filesystems,
+    )
+
+
+def _filesystems(run: MeasuredRun) -> tuple[FilesystemSummary, ...]:
+    """Turn mean rates over the run into totals; a target without a file system is no part of one."""
+    amounts = {
+        quantity: {name: rate * run.span_seconds for (name,), rate in run.totals.get(query, {}).items() if name}
+        for quantity, query in _FILESYSTEM_TOTALS.items()
+    }
+    peaks = {
+        f"peak_{quantity}": {series.labels[0]: _peak_rate(series) for series in run.curves.get(query, ())}
+        for quantity, query in _FILESYSTEM_TOTALS.items()
+    }
+    names = sorted({name for found in amounts.values() for name in found})[:MAX_FILESYSTEMS]
+    return tuple(
+        FilesystemSummary(name=name, **{field: found.get(name) for field, found in {**amounts, **peaks}.items()})
+        for name in names
+    )
+
+
+def _peak_rate(series: Series) -> float:
+    """Return the highest rate, without those at both ends: rates over part of a window are extrapolated."""
+    return max(series.values[EDGE_POINTS:-EDGE_POINTS] or series.values)
+
+
+def _uses_scratch(run: MeasuredRun) -> bool | None:
+    """Return whether any node saw scratch in use; None where none did but not every node reported."""
+    reported = run.by_node("uses_scratch")
+    if any(reported.values()):
+        return True
+    return False if run.is_whole(reported) else None
+
+
+def _program_threads(run: MeasuredRun) -> Mapping[str, float]:
+    """Add up over nodes the most threads that each program had there at once."""
+    threads: defaultdict[str, float] = defaultdict(float)
+    for (_node, program), count in run.totals.get("program_threads", {}).items():
+        threads[program] += count
+    return dict(threads)
+
+
+def _summed(run: MeasuredRun, curve: str) -> list[float]:
+    aligned = align(run.curves.get(curve, ()))
+    if not run.is_whole(labels[0] for labels in aligned.rows):
+        return []
+    return [value for value in sum_over(aligned) if value is not None]
+
+
+def _peak(run: MeasuredRun, curve: str) -> float | None:
+    return peak(tuple(_summed(run, curve)))
+
+
+def _mean_over_time(run: MeasuredRun, curve: str) -> float | None:
+    values = _summed(run, curve)
+    return fmean(values) if values else None

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold what one run of a job requested, what it used, and how completely that was measured.
+
+None means not measured; 0 is a measured zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slurmscope.jobs.record import JobRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Hold on how many nodes, and for how much of the run (0 to 1), something was measured."""
+
+    nodes: int
+    nodes_measured: int
+    run_ratio: float
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether rules may use it: every node, and nearly all of the run, was measured."""
+        return self.nodes_measured >= self.nodes > 0 and self.run_ratio >= 0.8
+
+
+NOT_COVERED = Coverage(nodes=0, nodes_measured=0, run_ratio=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedShare:
+    """Compare what was used with what was requested, in the same unit."""
+
+    asked: float | None = None
+    used: float | None = None
+    coverage: Coverage | None = None
+    """None where the value comes from Slurm's accounting."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Return used over requested; None when either is unknown."""
+        return self.used / self.asked if self.used is not None and self.asked else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuSummary:
+    """Hold CPU time in seconds (``time``: out of cores times run time), and busy cores."""
+
+    time: UsedShare = field(default_factory=UsedShare)
+    user_seconds: float | None = None
+    system_seconds: float | None = None
+    mean_cores: float | None = None
+    peak_cores: float | None = None
+    cores_used: int | None = None
+    """Cores that did at least 80 % of a fair share of the work; None where cores were not measured separately."""
+    idle_tail_seconds: float | None = None
+    """How long the job was idle before its end (or now); 0 when it worked to the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySummary:
+    """Hold memory measured in three ways, in bytes, summed over nodes.
+
+    ``asked_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, including file
+    cache. ``working_peak_bytes`` is the highest sum of anonymous and shared memory: what the job really needs.
+    ``slurm_peak_bytes`` is Slurm's MaxRSS: the peak of its largest task, as sampled.
+    """
+
+    asked_bytes: float | None = None
+    limit_bytes: float | None = None
+    charged_peak_bytes: float | None = None
+    working_peak_bytes: float | None = None
+    slurm_peak_bytes: float | None = None
+    slurm_peak_is_whole: bool = True
+    """Whether MaxRSS covers the job: not when it ran several tasks at a time, of which MaxRSS is one."""
+    growth_ratio: float | None = None
+    """Working memory of the last tenth of the run divided by that of its middle; above 1 if it grew to the end."""
+    oom_kills: int | None = None
+    is_out_of_memory: bool = False
+    """Whether Slurm reports that the job ran out of memory."""
+    coverage: Coverage = NOT_COVERED
+
+    @property
+    def best_peak_bytes(self) -> float | None:
+        """Return the best known need: working memory, else MaxRSS, else what the kernel charged.
+
+        Samples may miss a peak that Slurm saw; even that of one task is memory that the job needed. A process that was
+        OOM-killed had nothing left to reclaim: then the kernel's peak is the need, and samples are of what is left.
+        """
+        if self.charged_peak_bytes is not None and (self.oom_kills or self.is_out_of_memory):
+            return max(self.charged_peak_bytes, self.working_peak_bytes or 0.0, self.slurm_peak_bytes or 0.0)
+        if self.working_peak_bytes is not None:
+            return max(self.working_peak_bytes, self.slurm_peak_bytes or 0.0)
+        if self.slurm_peak_bytes is not None and self.slurm_peak_is_whole:
+            return self.slurm_peak_bytes
+        return self.charged_peak_bytes
+
+    @property
+    def ratio(self) -> float | None:
+        """Return the best known need over what was requested."""
+        peak = self.best_peak_bytes
+        return peak / self.asked_bytes if peak is not None and self.asked_bytes else None
+
+
+def _share(used: float | None, size: float | None) -> float | None:
+    return used / size if used is not None and size else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldGpu:
+    """Hold the use of one GPU or MIG instance that the job held; ``gpu`` is the nvidia-smi index."""
+
+    node: str
+    gpu: str
+    mig: str = ""
+    """GPU instance and compute instance of a MIG instance; empty for a whole GPU."""
+    uuid: str = ""
+    model: str = ""
+    mean_utilization: float | None = None
+    """None also where other jobs shared it."""
+    peak_memory_bytes: float | None = None
+    memory_size_bytes: float | None = None
+    jobs: int | None = None
+    """The most jobs that held it at the same time, including this one."""
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Return the peak over the size; None when either is unknown."""
+        return _share(self.peak_memory_bytes, self.memory_size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherGpus:
+    """Sum up GPUs without a row of their own; None where one of them was not measured."""
+
+    count: int
+    mean_utilization: float | None = None
+    peak_memory_bytes: float | None = None
+    """Sum of the peaks."""
+    memory_size_bytes: float | None = None
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Return the peaks over the sizes; None when either is unknown."""
+        return _share(self.peak_memory_bytes, self.memory_size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSummary:
+    """Hold the use of the job's GPUs: utilization 0 to 1, mean over all GPUs and the run."""
+
+    asked: int = 0
+    mean_utilization: float | None = None
+    peak_memory_bytes: float | None = None
+    memory_size_bytes: float | None = None
+    """Memory of all GPUs that the job held; None unless the size of each is known."""
+    held_idle: int | None = None
+    """GPUs that had no process of the job for most of the run."""
+    devices: tuple[HeldGpu, ...] = ()
+    others: OtherGpus | None = None
+    """The remaining GPUs, none of them less busy than those in ``devices``."""
+    coverage: Coverage = NOT_COVERED
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Return the peak over the memory of all GPUs; None when either is unknown."""
+        return _share(self.peak_memory_bytes, self.memory_size_bytes)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other jobs held one of the GPUs at the same time."""
+        return any((device.jobs or 0) > 1 for device in self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesystemSummary:
+    """Hold the job's use of one shared file system, as its servers counted it; peaks are per second."""
+
+    name: str
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    metadata_operations: float | None = None
+    peak_read_bytes: float | None = None
+    peak_write_bytes: float | None = None
+    peak_metadata_operations: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IoSummary:
+    """Hold what the job read and wrote by system calls, on any file system, and how many files it had open."""
+
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    reads: float | None = None
+    writes: float | None = None
+    peak_open_files: float | None = None
+    mean_open_files: float | None = None
+    uses_scratch: bool | None = None
+    metadata_operations: float | None = None
+    """Open, stat, create and remove requests, where the file system counts them per job."""
+    filesystems: tuple[FilesystemSummary, ...] = ()
+    """Shared file systems that count the use of each job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSummary:
+    """Hold one node's part; ``core_seconds`` is CPU time by core number (cgroup v1 only)."""
+
+    node: str
+    cpus: float | None = None
+    cpu_seconds: float | None = None
+    mean_cores: float | None = None
+    working_peak_bytes: float | None = None
+    limit_bytes: float | None = None
+    gpu_utilization: float | None = None
+    gpu_memory_size_bytes: float | None = None
+    """Memory of the job's GPUs on this node."""
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    core_seconds: Mapping[str, float] = field(default_factory=dict)
+    run_ratio: float = 0.0
+    """Share of the run for which this node was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSummary:
+    """Hold what one traced process used, with its descendants; ``rank`` and ``step`` are empty where not known."""
+
+    node: str
+    step: str
+    rank: str
+    pid: str
+    command: str
+    cpu_seconds: float | None = None
+    peak_memory_bytes: float | None = None
+    """Highest sampled resident memory."""
+    peak_threads: float | None = None
+    read_bytes: float | None = None
+    """What storage delivered; ``write_bytes`` is what was sent to storage."""
+    write_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceDifference:
+    """Hold a number that the traced processes and the node agents disagree on.
+
+    ``quantity`` is ``cpu_seconds`` or ``memory_bytes``.
+    """
+
+    quantity: str
+    traced: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """Hold the traced processes with the most CPU time, and where they disagree with the node agents."""
+
+    processes: tuple[ProcessSummary, ...] = ()
+    others: int = 0
+    """Number of further traced processes."""
+    differences: tuple[TraceDifference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProfile:
+    """Hold what Slurm's own samples say about one task of a step; ``cpu_seconds`` counts from its first sample."""
+
+    node: str
+    step: str
+    task: str
+    cpu_seconds: float | None = None
+    peak_memory_bytes: float | None = None
+    read_bytes: float | None = None
+    """Bytes of system calls, from any file system or pipe."""
+    write_bytes: float | None = None
+    mean_gpus: float | None = None
+    """Mean utilization; 1 is one GPU fully used."""
+    peak_gpu_memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProfile:
+    """Hold what Slurm's own samples say about one step: sums over its tasks, and of its nodes while it ran.
+
+    Power, Lustre and network are those of the whole nodes.
+    """
+
+    step: str
+    tasks: int = 0
+    nodes: tuple[str, ...] = ()
+    cpu_seconds: float | None = None
+    peak_task_memory_bytes: float | None = None
+    """Highest memory of its largest task."""
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    mean_gpus: float | None = None
+    peak_gpu_memory_bytes: float | None = None
+    """Sum of the peaks of its tasks."""
+    mean_power_watts: Mapping[str, float] = field(default_factory=dict)
+    """Sums over nodes by sensor."""
+    lustre_read_bytes: float | None = None
+    lustre_write_bytes: float | None = None
+    received_bytes: float | None = None
+    sent_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileComparison:
+    """Hold a number from Slurm's own samples, and the one of the node agents, over the nodes that have both.
+
+    ``quantity`` is ``cpu_seconds``, ``memory_bytes``, ``read_bytes`` or ``write_bytes``.
+    """
+
+    quantity: str
+    sampled: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSummary:
+    """Hold Slurm's own samples: the steps and tasks with the most CPU time, beside what the node agents measured."""
+
+    steps: tuple[StepProfile, ...] = ()
+    other_steps: int = 0
+    tasks: tuple[TaskProfile, ...] = ()
+    """Tasks of these steps."""
+    other_tasks: int = 0
+    comparisons: tuple[ProfileComparison, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """Hold everything that rules and reports need about one run of a job."""
+
+    record: JobRecord
+    run_seconds: float
+    """Run time, until now for a running job; 0 when it never started."""
+    time: UsedShare = field(default_factory=UsedShare)
+    cpu: CpuSummary = field(default_factory=CpuSummary)
+    memory: MemorySummary = field(default_factory=MemorySummary)
+    gpu: GpuSummary = field(default_factory=GpuSummary)
+    io: IoSummary = field(default_factory=IoSummary)
+    nodes: tuple[NodeSummary, ...] = ()
+    program_threads: Mapping[str, float] = field(default_factory=dict)
+    """Peak number of threads, by program."""
+    mean_running_threads: float | None = None
+    traces: TraceSummary = field(default_factory=TraceSummary)
+    profile: ProfileSummary = field(default_factory=ProfileSummary)
+    coverage: Coverage = NOT_COVERED
+    """Coverage of CPU time, which other measurements share."""
+    node_cpus: float | None = None
+    """Cores of the smallest node that the job ran on, with those of other jobs."""
+    node_memory_bytes: float | None = None
+    """Memory of the smallest node that the job ran on, with that of other jobs."""

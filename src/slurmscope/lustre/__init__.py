@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lustre throughput by account, user and program."""

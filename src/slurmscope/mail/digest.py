@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the digests of users and accounts: what their recent jobs were allocated and what they used."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+from slurmscope.archive.interface import Archive, JobFilter, JobRow, UseTotal
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.findings import RULES, LossCause, find_state_cause
+from slurmscope.reports.rule_trial import read_ended
+
+MAX_JOBS = 10
+MAX_FIXES = 3
+
+GPU_WEIGHT = 16.0
+"""Idle cores that one idle GPU counts as when jobs are ranked."""
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestSums:
+    """Hold totals of this period and the one before, in any grouping without overlap.
+
+    ``rules`` are totals by rule, ``short`` those of jobs too short to judge, ``lost`` those of jobs that failed or
+    reached their time limit, by cause. The ``jobs`` that lost the most are shown.
+    """
+
+    totals: Sequence[UseTotal]
+    before: Sequence[UseTotal] = ()
+    rules: Sequence[UseTotal] = ()
+    short: Sequence[UseTotal] = ()
+    lost: Sequence[UseTotal] = ()
+    jobs: Sequence[JobRow] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """Hold hours of one resource; ``used`` is out of the ``measured`` part of the ``allocated`` hours."""
+
+    allocated_hours: float = 0.0
+    measured_hours: float = 0.0
+    used_hours: float = 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """Return used over measured; None when nothing was measured."""
+        return self.used_hours / self.measured_hours if self.measured_hours else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """Hold one thing to change: how many jobs it would help, and how many hours these lost."""
+
+    rule: str
+    title: str
+    jobs: int
+    lost_core_hours: float
+    lost_gpu_hours: float
+
+    @property
+    def weight(self) -> float:
+        """Return the lost hours to rank by."""
+        return self.lost_core_hours + GPU_WEIGHT * self.lost_gpu_hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Hold how many jobs failed, or reached their time limit, and all of their hours."""
+
+    cause: LossCause
+    jobs: int
+    core_hours: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """Hold the contents of one digest; ``subject`` is a user, or an account when ``is_account``."""
+
+    subject: str
+    is_account: bool
+    since_seconds: int
+    until_seconds: int
+    jobs: int
+    jobs_with_findings: int
+    cores: Use
+    gpus: Use
+    cores_before: Use
+    gpus_before: Use
+    short_jobs: int = 0
+    """Jobs without findings that were too short to judge."""
+    short_cores: Use = Use()
+    short_gpus: Use = Use()
+    losses: tuple[Loss, ...] = ()
+    worst_jobs: tuple[JobRow, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    opt_out: str = ""
+    """How to unsubscribe: the address of a page, or a sentence."""
+
+
+def make_digest(
+    subject: str,
+    period: tuple[int, int],
+    sums: DigestSums,
+    *,
+    rule_titles: Mapping[str, str] | None = None,
+    is_account: bool = False,
+) -> Digest:
+    """Build a digest; a rule without a title is shown by its id."""
+    titles = rule_titles or {}
+    wasteful = sorted((row for row in sums.jobs if _lost_hours(row) > 0), key=_lost_hours, reverse=True)
+    fixes = [
+        Fix(
+            rule=rule.key,
+            title=titles.get(rule.key, rule.key.replace("_", " ")),
+            jobs=rule.jobs,
+            lost_core_hours=rule.lost_core_seconds / _HOUR,
+            lost_gpu_hours=rule.lost_gpu_seconds / _HOUR,
+        )
+        for rule in sums.rules
+    ]
+    return Digest(
+        subject=subject,
+        is_account=is_account,
+        since_seconds=period[0],
+        until_seconds=period[1],
+        jobs=sum(total.jobs for total in sums.totals),
+        jobs_with_findings=sum(total.jobs_with_findings for total in sums.totals),
+        cores=_sum_cores(sums.totals),
+        gpus=_sum_gpus(sums.totals),
+        cores_before=_sum_cores(sums.before),
+        gpus_before=_sum_gpus(sums.before),
+        short_jobs=sum(total.jobs for total in sums.short),
+        short_cores=_sum_cores(sums.short),
+        short_gpus=_sum_gpus(sums.short),
+        losses=tuple(_make_loss(total) for total in sums.lost if total.jobs),
+        worst_jobs=tuple(wasteful[:MAX_JOBS]),
+        fixes=tuple(sorted(fixes, key=lambda fix: fix.weight, reverse=True)[:MAX_FIXES]),
+    )
+
+
+def _make_loss(total: UseTotal) -> Loss:
+    return Loss(
+        cause=LossCause(total.key),
+        jobs=total.jobs,
+        core_hours=total.core_seconds / _HOUR,
+        gpu_hours=total.gpu_seconds / _HOUR,
+    )
+
+
+def _lost_hours(row: JobRow) -> float:
+    """Weigh lost cores and GPUs: an idle GPU costs about as much as many idle cores."""
+    return ((row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)) / _HOUR
+
+
+def _sum_cores(totals: Sequence[UseTotal]) -> Use:
+    return Use(
+        allocated_hours=sum(total.core_seconds for total in totals) / _HOUR,
+        measured_hours=sum(total.measured_core_seconds for total in totals) / _HOUR,
+        used_hours=sum(total.used_core_seconds for total in totals) / _HOUR,
+    )
+
+
+def _sum_gpus(totals: Sequence[UseTotal]) -> Use:
+    return Use(
+        allocated_hours=sum(total.gpu_seconds for total in totals) / _HOUR,
+        measured_hours=sum(total.measured_gpu_seconds for total in totals) / _HOUR,
+        used_hours=sum(total.used_gpu_seconds for total in totals) / _HOUR,
+    )
+
+
+class DigestSubject(NamedTuple):
+    """Name the user or account that a digest is about."""
+
+    name: str
+    is_account: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestRequest:
+    """Select the subjects of digests, and the number of days that they cover."""
+
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    all_users: bool = False
+    all_accounts: bool = False
+    days: int = 7
+
+    @property
+    def named(self) -> tuple[DigestSubject, ...]:
+        """Return the subjects that were named, each once, users first."""
+        users = (DigestSubject(name, is_account=False) for name in dict.fromkeys(self.users) if not self.all_users)
+        accounts = (
+            DigestSubject(name, is_account=True) for name in dict.fromkeys(self.accounts) if not self.all_accounts
+        )
+        return (*users, *accounts)
+
+    @property
+    def has_accounts(self) -> bool:
+        """Return whether any account is requested."""
+        return self.all_accounts or bool(self.accounts)
+
+    def includes_all_like(self, about: DigestSubject) -> bool:
+        """Return whether all users, or all accounts, are requested."""
+        return self.all_accounts if about.is_account else self.all_users
+
+
+def write_digests(
+    archive: Archive, request: DigestRequest, now_seconds: int, clusters: Container[str] | None = None
+) -> Iterator[tuple[DigestSubject, Digest | None]]:
+    """Yield a digest for each user, then each account, that had a job end; None for a named one without.
+
+    The period ends now. The period before it, to compare with, has the same length. Digests of accounts are about jobs
+    of ``clusters``, of all if this is None: elsewhere the same name may be the account of other people.
+    """
+    since_seconds = now_seconds - request.days * DAY_SECONDS
+    titles = {rule.id: rule.title for rule in RULES}
+    for about, sums in _sum_periods(archive, request, since_seconds, now_seconds, clusters):
+        digest = None
+        if sums.now.jobs:
+            period = (since_seconds, now_seconds)
+            digest = make_digest(about.name, period, sums.as_sums(), rule_titles=titles, is_account=about.is_account)
+        yield about, digest
+
+
+def add_up(
+    rows: Iterable[JobRow], since_seconds: int, clusters: Container[str] | None = None
+) -> Mapping[DigestSubject, PeriodSums]:
+    """Sum up by user and, in these clusters, by account.
+
+    Jobs that ended before ``since_seconds`` belong to the period before.
+    """
+    sums: dict[DigestSubject, PeriodSums] = defaultdict(PeriodSums)
+    for row in rows:
+        is_before = (row.end_seconds or 0) < since_seconds
+        if row.user:
+            sums[DigestSubject(row.user, is_account=False)].add(row, is_before=is_before)
+        if row.account and (clusters is None or row.cluster in clusters):
+            sums[DigestSubject(row.account, is_account=True)].add(row, is_before=is_before)
+    return dict(sums)
+
+
+@dataclass(slots=True)
+class _Sum:
+    jobs: int = 0
+    jobs_with_findings: int = 0
+    core_seconds: float = 0.0
+    measured_core_seconds: float = 0.0
+    used_core_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    measured_gpu_seconds: float = 0.0
+    used_gpu_seconds: float = 0.0
+    blocked_core_seconds: float = 0.0
+    failed_core_seconds: float = 0.0
+    timeout_core_seconds: float = 0.0
+    unused_core_seconds: float = 0.0
+    failed_gpu_seconds: float = 0.0
+    timeout_gpu_seconds: float = 0.0
+    unused_gpu_seconds: float = 0.0
+
+    def add(self, row: JobRow) -> None:
+        gpu_seconds = row.gpus * row.run_seconds
+        self.jobs += 1
+        self.jobs_with_findings += row.worst is not None
+        self.core_seconds += row.core_seconds
+        self.gpu_seconds += gpu_seconds
+        # Unmeasured jobs count neither as used nor as unused.
+        if row.wasted_core_seconds is not None:
+            self.measured_core_seconds += row.core_seconds
+            self.used_core_seconds += row.core_seconds - row.wasted_core_seconds
+        if row.wasted_gpu_seconds is not None:
+            self.measured_gpu_seconds += gpu_seconds
+            self.used_gpu_seconds += gpu_seconds - row.wasted_gpu_seconds
+        self._add_losses(row, gpu_seconds)
+
+    def _add_losses(self, row: JobRow, gpu_seconds: float) -> None:
+        cause = find_state_cause(row.state)
+        if cause is LossCause.FAILED:
+            self.failed_core_seconds += row.core_seconds
+            self.failed_gpu_seconds += gpu_seconds
+        elif cause is LossCause.TIMEOUT:
+            self.timeout_core_seconds += row.core_seconds
+            self.timeout_gpu_seconds += gpu_seconds
+        else:
+            self.unused_core_seconds += row.wasted_core_seconds or 0.0
+            self.unused_gpu_seconds += row.wasted_gpu_seconds or 0.0
+        self.blocked_core_seconds += row.blocked_core_seconds or 0.0
+
+    def as_total(self, key: str) -> UseTotal:
+        return UseTotal(key=key, **asdict(self))
+
+
+@dataclass(slots=True)
+class PeriodSums:
+    """Sum up the jobs of one user or account; only the most wasteful rows are kept."""
+
+    now: _Sum = field(default_factory=_Sum)
+    before: _Sum = field(default_factory=_Sum)
+    short: _Sum = field(default_factory=_Sum)
+    lost: dict[LossCause, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    """Jobs that failed, and those that reached their time limit."""
+    rules: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    worst: list[JobRow] = field(default_factory=list)
+
+    def add(self, row: JobRow, *, is_before: bool) -> None:
+        """Add one job."""
+        if is_before:
+            self.before.add(row)
+            return
+        self.now.add(row)
+        if row.is_too_short:
+            self.short.add(row)
+        if (cause := find_state_cause(row.state)) is not None:
+            self.lost[cause].add(row)
+        for rule in row.rules:
+            self.rules[rule].add(row)
+        self.worst.append(row)
+        if len(self.worst) > 10 * MAX_JOBS:
+            self.worst = self._worst()
+
+    def as_sums(self) -> DigestSums:
+        """Return what a digest is made of."""
+        return DigestSums(
+            totals=(self.now.as_total("now"),),
+            before=(self.before.as_total("before"),),
+            rules=tuple(total.as_total(rule) for rule, total in self.rules.items()),
+            short=(self.short.as_total("short"),),
+            lost=tuple(total.as_total(cause) for cause, total in self.lost.items()),
+            jobs=tuple(self._worst()),
+        )
+
+    def _worst(self) -> list[JobRow]:
+        return sorted(self.worst, key=_wasted_seconds, reverse=True)[:MAX_JOBS]
+
+
+def _sum_periods(
+    archive: Archive, request: DigestRequest, since_seconds: int, now_seconds: int, clusters: Container[str] | None
+) -> Iterator[tuple[DigestSubject, PeriodSums]]:
+    """Read the jobs once for all users and accounts, and once for each named one."""
+    before_seconds = 2 * since_seconds - now_seconds
+    if request.all_users or request.all_accounts:
+        sums = add_up(read_ended(archive, before_seconds, now_seconds), since_seconds, clusters)
+        for about in sorted(sums, key=lambda about: (about.is_account, about.name)):
+            if request.includes_all_like(about) and sums[about].now.jobs:
+                yield about, sums[about]
+    for about in request.named:
+        job_filter = JobFilter(account=about.name) if about.is_account else JobFilter(user=about.name)
+        rows = read_ended(archive, before_seconds, now_seconds, job_filter)
+        yield about, add_up(rows, since_seconds, clusters).get(about, PeriodSums())
+
+
+def _wasted_seconds(row: JobRow) -> float:
+    return (row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Render the weekly digest of a user or an account as text, HTML and mail."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage
+from email.policy import Policy
+
+from slurmscope.core.units import NOT_MEASURED, format_count, format_ratio, format_seconds, format_some
+from slurmscope.jobs.findings import LossCause
+from slurmscope.jobs.render.formatting import format_day, show
+from slurmscope.jobs.render.html import render_template, safe_url
+from slurmscope.jobs.render.text import lay_table, wrap
+from slurmscope.jobs.rule import MIN_JUDGED_SECONDS
+from slurmscope.mail.digest import Digest, Fix, Loss, Use
+from slurmscope.mail.mail import MAIL_WIDTH, start_mail
+
+_HOUR = 3600.0
+
+
+def render_digest_text(digest: Digest, *, url: str = "") -> str:
+    """Return the digest as plain text."""
+    head, use = _use_table(digest)
+    lines = [
+        _title(digest),
+        "",
+        *wrap(_opening(digest), MAIL_WIDTH),
+        "",
+        *lay_table(head, use, MAIL_WIDTH),
+    ]
+    if digest.fixes:
+        lines += ["", "What to change first", *(f"  {number}. {line}" for number, line in _numbered_fixes(digest))]
+    if digest.worst_jobs:
+        lines += ["", "Jobs with the most lost hours", *lay_table(*_job_table(digest), MAIL_WIDTH)]
+    if url:
+        lines += ["", f"More: {show(url)}"]
+    if digest.opt_out:
+        lines += ["", *_unsubscribe_lines(digest.opt_out)]
+    return "\n".join(lines) + "\n"
+
+
+def render_digest_html(digest: Digest, *, url: str = "") -> str:
+    """Return the digest as one HTML document."""
+    head, use = _use_table(digest)
+    job_head, job_rows = _job_table(digest)
+    return render_template(
+        "digest.html",
+        title=_title(digest),
+        opening=_opening(digest),
+        use_head=head,
+        use_rows=use,
+        fixes=[line for _, line in _numbered_fixes(digest)],
+        job_head=job_head,
+        job_rows=job_rows,
+        url=safe_url(url),
+        opt_out=show(digest.opt_out),
+        opt_out_url=safe_url(digest.opt_out),
+    )
+
+
+def make_digest_mail(digest: Digest, *, sender: str, recipient: str, url: str = "") -> EmailMessage:
+    """Make the mail of the digest."""
+    mail = start_mail(sender=sender, recipient=recipient, subject=_title(digest))
+    address = safe_url(digest.opt_out)
+    if address and address.isascii():
+        # Without List-Unsubscribe-Post: mail programs open the page, and nothing changes by opening it.
+        mail["List-Unsubscribe"] = _UnsubscribeHeader(f"<{address}>")
+    mail.set_content(render_digest_text(digest, url=url))
+    mail.add_alternative(render_digest_html(digest, url=url), subtype="html")
+    return mail
+
+
+def _title(digest: Digest) -> str:
+    who = f"account {digest.subject}" if digest.is_account else digest.subject
+    return show(
+        f"Use of the cluster by {who}, {format_day(digest.since_seconds)} to {format_day(digest.until_seconds)}"
+    )
+
+
+def _opening(digest: Digest) -> str:
+    if not digest.jobs:
+        return "No jobs ended in this period."
+    ended = f"{format_some(digest.jobs, 'job')} ended"
+    if digest.short_jobs == digest.jobs:
+        return f"{ended}. {_short_jobs(digest)}"
+    found = f"{digest.jobs_with_findings:,} of them" if digest.jobs_with_findings else "none"
+    short = [_short_jobs(digest)] if digest.short_jobs else []
+    return " ".join([f"{ended}, {found} with findings.", *map(_format_loss, digest.losses), *short])
+
+
+def _format_loss(loss: Loss) -> str:
+    """Say how many jobs failed or reached their time limit, and what they held."""
+    ending = "failed" if loss.cause is LossCause.FAILED else "reached the time limit"
+    hours = _core_and_gpu_hours(loss.core_hours, loss.gpu_hours)
+    return f"{format_some(loss.jobs, 'job')} {ending} after {hours}."
+
+
+def _short_jobs(digest: Digest) -> str:
+    """Give the numbers of jobs that were too short, without a judgement."""
+    shares = {"CPU": digest.short_cores.ratio, "GPU": digest.short_gpus.ratio}
+    known = ", ".join(f"{label} {format_ratio(ratio)}" for label, ratio in shares.items() if ratio is not None)
+    text = (
+        f"Too short to judge: {format_some(digest.short_jobs, 'job')} of less than "
+        f"{format_seconds(MIN_JUDGED_SECONDS)}, which most rules need."
+    )
+    return f"{text} Used there: {known}." if known else text
+
+
+class _UnsubscribeHeader(str):
+    """Write a header in one line: mail programs do not join the pieces into which a long address is encoded."""
+
+    __slots__ = ()
+    name = "List-Unsubscribe"
+
+    def fold(self, *, policy: Policy) -> str:
+        """Write the line, as the headers of the email package do."""
+        return f"{self.name}: {self}{policy.linesep}"
+
+
+def _unsubscribe_lines(opt_out: str) -> list[str]:
+    """Wrap a sentence, but keep an address in one line so that mail programs make it a link."""
+    sentence = f"To stop these digests: {show(opt_out)}"
+    return [sentence] if safe_url(opt_out) else wrap(sentence, MAIL_WIDTH)
+
+
+def _use_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    head = ("", "Allocated h", "Measured h", "Used h", "Share", "Before")
+    rows = [_use_row("Cores", digest.cores, digest.cores_before)]
+    if digest.gpus.allocated_hours or digest.gpus_before.allocated_hours:
+        rows.append(_use_row("GPUs", digest.gpus, digest.gpus_before))
+    return head, rows
+
+
+def _use_row(label: str, use: Use, before: Use) -> tuple[str, ...]:
+    used = _format_hours(use.used_hours) if use.measured_hours else NOT_MEASURED
+    allocated, measured = _format_hours(use.allocated_hours), _format_hours(use.measured_hours)
+    return (label, allocated, measured, used, format_ratio(use.ratio), format_ratio(before.ratio))
+
+
+def _numbered_fixes(digest: Digest) -> list[tuple[int, str]]:
+    return [(number, _format_fix(fix)) for number, fix in enumerate(digest.fixes, 1)]
+
+
+def _format_fix(fix: Fix) -> str:
+    hours = _core_and_gpu_hours(fix.lost_core_hours, fix.lost_gpu_hours)
+    return f"{show(fix.title, 200)}: {format_some(fix.jobs, 'job')} lost {hours}"
+
+
+def _core_and_gpu_hours(core_hours: float, gpu_hours: float) -> str:
+    cores = f"{_format_hours(core_hours)} core-hours"
+    return f"{cores} and {_format_hours(gpu_hours)} GPU-hours" if gpu_hours > 0 else cores
+
+
+def _job_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    has_clusters = len({row.cluster for row in digest.worst_jobs}) > 1
+    head = ("Job", *(("Cluster",) if has_clusters else ()), "Core h lost", "GPU h lost", "CPU", "Memory", "State")
+    rows = [
+        (
+            f"{show(row.shown_id, 20)} {show(row.name, 60)}",
+            *((show(row.cluster, 20),) if has_clusters else ()),
+            _hours(row.lost_core_seconds),
+            _hours(row.lost_gpu_seconds),
+            format_ratio(row.cpu_ratio),
+            format_ratio(row.memory_ratio),
+            show(row.state, 20),
+        )
+        for row in digest.worst_jobs
+    ]
+    return head, rows
+
+
+def _hours(seconds: float | None) -> str:
+    return "–" if seconds is None else _format_hours(seconds / _HOUR)
+
+
+def _format_hours(hours: float) -> str:
+    """Format hours; a minute of one core is not shown as zero."""
+    return "under 0.01" if 0 < hours < 0.005 else format_count(hours)

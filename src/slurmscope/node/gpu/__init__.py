@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read GPUs, and attribute them to jobs."""

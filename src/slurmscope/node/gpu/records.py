@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold the GPUs of one node, as reported by the driver.
+
+A value that the driver does not report for a device is None, never 0. Whole GPUs and MIG instances are both a
+:class:`Gpu`: an instance has ``parent_uuid`` set, and a GPU that is partitioned into instances ``has_instances``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurmscope.node.job_use import JobKey
+
+
+class GpuReason(enum.Enum):
+    """Why all GPUs, one GPU, or one data source for GPUs cannot be read."""
+
+    NOT_INSTALLED = "not_installed"
+    DRIVER_NOT_LOADED = "driver_not_loaded"
+    NO_PERMISSION = "no_permission"
+    VERSION_MISMATCH = "version_mismatch"
+    LOST = "lost"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    MALFORMED = "malformed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlace:
+    """Hold the job in whose cgroup a process runs, by job ID or by SLUID; without both it is in no job."""
+
+    job_id: int | None = None
+    sluid: str = ""
+    node_name: str = ""
+
+    @property
+    def is_in_job(self) -> bool:
+        """Return whether the process belongs to a job."""
+        return self.job_id is not None or bool(self.sluid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """Hold one process that has a context on a GPU; ``place`` is None if it could not be determined."""
+
+    pid: int
+    memory_bytes: int | None = None
+    uid: int | None = None
+    place: ProcessPlace | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Hold one GPU or MIG instance.
+
+    ``index`` is the nvidia-smi index, ``minor`` that of the device file; those of the parent for an instance.
+    ``problem`` is set for a GPU that exists but cannot be read: then only ``index`` is reliable.
+    ``utilization_ratio`` is the share of time in which a kernel was running, ``memory_utilization_ratio`` that in
+    which memory was read or written, both over the driver's last sample period (up to a second).
+    """
+
+    index: int
+    uuid: str = ""
+    model: str = ""
+    minor: int | None = None
+    bus_id: str = ""
+    parent_uuid: str = ""
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    has_instances: bool = False
+    problem: GpuReason | None = None
+    utilization_ratio: float | None = None
+    memory_utilization_ratio: float | None = None
+    memory_size_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+
+    @property
+    def mig(self) -> str:
+        """Return the numbers of the GPU instance and its compute instance, or an empty string."""
+        return f"{self.gpu_instance}/{self.compute_instance}" if self.parent_uuid else ""
+
+    @property
+    def is_holdable(self) -> bool:
+        """Return whether it can be allocated to a job: a GPU partitioned into instances cannot."""
+        return bool(self.uuid) and not self.has_instances and self.problem is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """Hold all GPUs of a node.
+
+    ``allowed`` holds by job the GPUs (by UUID) that the kernel lets its processes open; a job that is missing there
+    is not restricted, or its restrictions could not be read. ``unavailable`` holds the data sources that do not
+    work: ``nvml`` (the driver) and ``devices`` (the kernel's device rules).
+    """
+
+    devices: tuple[Gpu, ...] = ()
+    allowed: Mapping[JobKey, frozenset[str]] = field(default_factory=dict)
+    unavailable: Mapping[str, GpuReason] = field(default_factory=dict)
+
+
+DRIVER_SIGNS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))
+"""One of these exists where the driver is loaded."""

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the jobs of this node by their cgroups, or by their processes if Slurm creates no cgroups, and read each of
+them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from slurmscope.node.cgroup.folders import Members
+from slurmscope.node.cgroup.job import JobCgroup
+from slurmscope.node.cgroup.names import parse_step
+from slurmscope.node.cgroup.tree import CgroupLayout, LayoutKind, TreeHealth
+from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, GroupKey, JobKey, JobUse
+from slurmscope.node.procfs.job_processes import JobProcesses, ProcessDetail
+from slurmscope.node.procfs.process import Missing
+from slurmscope.node.procfs.reader import ProcessReader
+from slurmscope.node.procfs.stepd_jobs import StepdJob
+
+# A process has the environment of its job only a moment after it was created.
+ENVIRONMENT_TRIES = 8
+ENVIRONMENT_PROCESSES = 3
+# Task leaders that are watched at once; when one of them ends, others are watched.
+LEADER_LIMIT = 16
+
+
+class LiveJob(Protocol):
+    """A job that can be read, found by cgroup or by processes."""
+
+    @property
+    def key(self) -> JobKey:
+        """Return the key of the job."""
+        ...
+
+    @property
+    def path(self) -> Path | None:
+        """Return the job's cgroup directory; None if it has none."""
+        ...
+
+    @property
+    def uid(self) -> int | None:
+        """Return the job's user; None if it is not known yet."""
+        ...
+
+    def read(self) -> CgroupUse | None:
+        """Read the whole job; None if there is nothing to read (yet)."""
+        ...
+
+    def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
+        """Read the steps, the tasks or both of them."""
+        ...
+
+    def members(self) -> Members:
+        """List the processes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """What is read of each job."""
+
+    has_steps: bool = False
+    has_tasks: bool = False
+    detail: ProcessDetail = field(default_factory=ProcessDetail)
+    environment: tuple[str, ...] = ()
+
+
+class JobMeter:
+    """Read one job repeatedly; keeps totals of its ended processes, so there is one meter per job."""
+
+    def __init__(self, processes: ProcessReader, options: ReadingOptions) -> None:
+        self._reader = processes
+        self._options = options
+        self._processes = JobProcesses(processes, options.detail)
+        self._environment: dict[str, str] = {}
+        self._environment_tries = 0
+
+    def read(self, job: LiveJob) -> JobUse | None:
+        """Read everything; None if there is nothing to read (yet)."""
+        # Cgroups first: Slurm removes them milliseconds after the last process ends.
+        use = self.read_cgroup(job)
+        members = job.members()
+        if use is None and not members.user and not members.stepd:
+            return None
+        self._read_environment(members.user)
+        return JobUse(
+            key=job.key,
+            uid=job.uid,
+            groups=use.groups if use else {},
+            processes=self._processes.read(members.user, members.stepd, list_again=lambda: _all_pids(job.members())),
+            pids=_all_pids(members),
+            environment=self._environment,
+        )
+
+    def read_cgroup(self, job: LiveJob) -> JobUse | None:
+        """Read the cgroups only, which takes the same time for any number of processes."""
+        whole = job.read()
+        if whole is None:
+            return None
+        groups = {WHOLE_JOB: whole}
+        if self._options.has_steps or self._options.has_tasks:
+            groups.update(job.read_groups(steps=self._options.has_steps, tasks=self._options.has_tasks))
+        return JobUse(key=job.key, uid=job.uid, groups=groups)
+
+    def leaders(self, job: LiveJob) -> list[int]:
+        """List processes that slurmstepd started itself: when one of them ends, a task has ended."""
+        members = job.members()
+        samples = self._reader.read(members.user[: 4 * LEADER_LIMIT])
+        stepd, others = set(members.stepd), set(members.user)
+        leaders = [s.pid for s in samples if (s.parent_id in stepd if stepd else s.parent_id not in others)]
+        return leaders[:LEADER_LIMIT]
+
+    def _read_environment(self, pids: Iterable[int]) -> None:
+        if self._environment or not self._options.environment or self._environment_tries >= ENVIRONMENT_TRIES:
+            return
+        candidates = list(pids)[:ENVIRONMENT_PROCESSES]
+        self._environment_tries += bool(candidates)
+        for pid in candidates:
+            with self._reader.process(pid) as process:
+                found = process if isinstance(process, Missing) else process.environment(self._options.environment)
+            if not isinstance(found, Missing):
+                # Adopted processes have fewer variables than those that Slurm started.
+                self._environment = {**found, **self._environment}
+
+
+def _all_pids(members: Members) -> frozenset[int]:
+    return frozenset((*members.user, *members.stepd))
+
+
+BY_PROCESSES = "processes"
+# Steps of one job whose directories are watched; no ordinary job runs more at a time.
+STEP_LIMIT = 64
+MIRROR_LIMIT = 10_000
+
+
+class Cgroups(Protocol):
+    """A cgroup tree with the cgroups of jobs."""
+
+    @property
+    def layout(self) -> CgroupLayout:
+        """Return the mounted hierarchies."""
+        ...
+
+    @property
+    def health(self) -> TreeHealth:
+        """Return the statistics of the last scan."""
+        ...
+
+    def scan(self) -> Mapping[JobKey, JobCgroup]:
+        """Return the current jobs."""
+        ...
+
+    def watch_paths(self) -> list[Path]:
+        """Return the directories in which job cgroups are created."""
+        ...
+
+
+class Stepds(Protocol):
+    """The slurmstepd processes with their descendants."""
+
+    def scan(self) -> Mapping[JobKey, StepdJob]:
+        """Return the current jobs."""
+        ...
+
+    def is_quiet(self) -> bool:
+        """Return whether no job runs and none can have started since the last scan."""
+        ...
+
+    def programs(self) -> list[Path] | None:
+        """Return the files of which one is opened when a step starts; None if they are not all known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFolders:
+    """Hold the steps of a job, and the directories in which something is removed when one of its tasks ends."""
+
+    steps: frozenset[str] = frozenset()
+    watched: tuple[Path, ...] = field(default=())
+
+
+class JobFinder:
+    """Find jobs by cgroups or by processes, chosen at each scan: slurmd may be started or reconfigured at any time."""
+
+    def __init__(self, cgroups: Cgroups, stepds: Stepds) -> None:
+        self._cgroups = cgroups
+        self._stepds = stepds
+        self._mirrored: dict[Path, Path | None] = {}
+        self._has_seen_stepd = False
+        self.uses_processes = False
+
+    def scan(self) -> Mapping[JobKey, LiveJob]:
+        """Return the current jobs; the same job is the same object at each scan."""
+        jobs = self._cgroups.scan()
+        # A slurmd that uses cgroups creates its scope before the first job.
+        self.uses_processes = self._cgroups.health.scopes == 0
+        if not self.uses_processes:
+            return jobs
+        by_processes = self._stepds.scan()
+        self._has_seen_stepd = self._has_seen_stepd or bool(by_processes)
+        return by_processes
+
+    def is_quiet(self) -> bool:
+        """Return whether a scan for processes would find no job."""
+        return self.uses_processes and self._stepds.is_quiet()
+
+    def watch_programs(self) -> list[Path] | None:
+        """Return the files of which one is opened when a step starts; None if they are not all known."""
+        return self._stepds.programs() if self.uses_processes else None
+
+    @property
+    def layout(self) -> str:
+        """Return how jobs are found, as in ``NodeJobs.layout``."""
+        if not self.uses_processes:
+            return self._cgroups.layout.kind.value
+        return BY_PROCESSES if self._has_seen_stepd else LayoutKind.UNSUPPORTED.value
+
+    @property
+    def stale_cgroups(self) -> int:
+        """Return the number of leftover cgroups of ended jobs."""
+        return self._cgroups.health.stale
+
+    def watch_paths(self) -> list[Path]:
+        """Return the directories in which job cgroups are created and removed."""
+        paths = self._cgroups.watch_paths()
+        return [*paths, *filter(None, map(self._in_accounting, paths))]
+
+    def list_steps(self, job: LiveJob) -> StepFolders:
+        """List the steps of a job and the directories to watch."""
+        if job.path is None:
+            return StepFolders(steps=job.steps if isinstance(job, StepdJob) else frozenset())
+        steps = _step_folders(job.path)
+        if self._cgroups.layout.kind is LayoutKind.V2:
+            return StepFolders(steps=frozenset(steps), watched=(job.path,))
+        accounting = self._in_accounting(job.path) or job.path
+        folders = [accounting / folder for folder in steps.values()]
+        return StepFolders(steps=frozenset(steps), watched=(accounting, *folders[-STEP_LIMIT:]))
+
+    def _in_accounting(self, path: Path) -> Path | None:
+        """Return the same directory in the v1 cpuacct hierarchy.
+
+        When a step ends, its directories are removed there first, task by task: v1 gives no other warning.
+        """
+        if path not in self._mirrored:
+            if len(self._mirrored) >= MIRROR_LIMIT:
+                self._mirrored.clear()
+            self._mirrored[path] = self._mirror(path)
+        return self._mirrored[path]
+
+    def _mirror(self, path: Path) -> Path | None:
+        hierarchies = self._cgroups.layout.hierarchies
+        accounting = hierarchies.get("cpuacct")
+        for root in set(hierarchies.values()):
+            if accounting is not None and root != accounting and path.is_relative_to(root):
+                return accounting / path.relative_to(root)
+        return None
+
+
+def _step_folders(path: Path) -> dict[str, str]:
+    """Return the directory names of steps by step; empty if the job is gone."""
+    try:
+        with os.scandir(path) as entries:
+            names = [entry.name for entry in itertools.islice(entries, 20_000)]
+    except OSError:
+        return {}
+    # By number, the newest last, then the named steps, which last as long as the job.
+    names.sort(key=lambda name: (len(name), name))
+    return {step: name for name in names if (step := parse_step(name)) is not None}

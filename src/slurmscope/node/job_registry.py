@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep all jobs of a node: which are running, which have ended, and their last values.
+
+For one thread; nothing here blocks.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from slurmscope.core.errors import SourceError
+from slurmscope.core.log import fields
+from slurmscope.node.job_finder import LiveJob, StepFolders
+from slurmscope.node.job_use import JobKey, JobUse, Roster
+from slurmscope.node.tracked_job import EarlierSteps, JobReader, TrackedJob
+
+logger = logging.getLogger(__name__)
+
+
+WHOLE_JOB = "job"
+
+
+class ReadErrors:
+    """Count failed reads by kind, and log the first of each kind."""
+
+    def __init__(self) -> None:
+        """Count failures of whole jobs from the start, so that the first one shows as an increase."""
+        self._counts: Counter[str] = Counter({WHOLE_JOB: 0})
+        self._others: dict[str, Mapping[str, int]] = {}
+
+    def include(self, prefix: str, counts: Mapping[str, int]) -> None:
+        """Add failures that are counted elsewhere to the totals, under a prefix."""
+        self._others[prefix] = counts
+
+    def totals(self) -> dict[str, int]:
+        """Return all failures since the start."""
+        others = {f"{prefix}_{what}": n for prefix, counts in self._others.items() for what, n in counts.items()}
+        return {**self._counts, **others}
+
+    def add(self, what: str, error: str, *, job_id: int) -> None:
+        """Count one failure."""
+        if not self._counts[what]:
+            logger.warning("cannot read a job completely", extra=fields(what, what=what, job=job_id, error=error))
+        self._counts[what] += 1
+
+
+# A new job is read at these ages, so that one that ends before the next scrape still has values.
+YOUNG_SECONDS = (0.03, 0.1, 0.5, 2.0)
+ENDED_LIMIT = 10_000
+
+
+class JobSource(Protocol):
+    """Find jobs; see ``JobFinder``."""
+
+    @property
+    def uses_processes(self) -> bool:
+        """Return whether jobs are found by processes, for which there are no events."""
+        ...
+
+    @property
+    def layout(self) -> str:
+        """Return how jobs are found, as in ``NodeJobs.layout``."""
+        ...
+
+    @property
+    def stale_cgroups(self) -> int:
+        """Return the number of leftover cgroups of ended jobs."""
+        ...
+
+    def scan(self) -> Mapping[JobKey, LiveJob]:
+        """Return the current jobs; the same job is the same object at each scan."""
+        ...
+
+    def is_quiet(self) -> bool:
+        """Return whether jobs are found by processes, none runs, and none can have started since the last scan."""
+        ...
+
+    def list_steps(self, job: LiveJob) -> StepFolders:
+        """List the steps of a job and the directories to watch."""
+        ...
+
+    def watch_paths(self) -> list[Path]:
+        """Return the directories in which job cgroups are created and removed."""
+        ...
+
+    def watch_programs(self) -> list[Path] | None:
+        """Return the files of which one is opened when a step starts; None if they are not all known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """Hold an ended job; ``earlier`` is set if its next step may create its cgroup again."""
+
+    use: JobUse
+    until_seconds: float
+    earlier: EarlierSteps | None
+
+
+class JobRegistry:
+    """Hold running jobs, and ended ones for a grace period."""
+
+    def __init__(
+        self,
+        finder: JobSource,
+        make_reader: Callable[[], JobReader],
+        *,
+        grace_seconds: float = 60.0,
+        ended_limit: int = ENDED_LIMIT,
+        young_seconds: Iterable[float] = YOUNG_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take how long and how many ended jobs are served, and at which ages new jobs are read."""
+        self._finder = finder
+        self._make_reader = make_reader
+        self._grace_seconds = grace_seconds
+        self._ended_limit = ended_limit
+        self._young_seconds = tuple(young_seconds)
+        self._clock = clock
+        self._live: dict[JobKey, TrackedJob] = {}
+        self._in_folder: defaultdict[str, set[TrackedJob]] = defaultdict(set)
+        self._is_first_scan = True
+        self._ended: OrderedDict[JobKey, _Ended] = OrderedDict()
+        self._due: list[tuple[float, int, TrackedJob]] = []
+        self._order = itertools.count()
+        self.errors = ReadErrors()
+        self._failing: set[TrackedJob] = set()
+        # Replaced as a whole, so that other threads may read it.
+        self.roster = Roster()
+
+    @property
+    def live(self) -> tuple[TrackedJob, ...]:
+        """Return the jobs that have not ended."""
+        return tuple(self._live.values())
+
+    def scan(self) -> list[TrackedJob]:
+        """Find new and ended jobs, and return the new ones; their cgroups are read at once."""
+        found = self._finder.scan()
+        begun = []
+        for key in self._live.keys() - found.keys():
+            self._end(key)
+        for key, job in found.items():
+            known = self._live.get(key)
+            if known is not None and known.job is job:
+                continue
+            if known is not None:  # its directory was removed and created again between two scans
+                self._end(key)
+            begun.append(self._begin(key, job))
+        self._is_first_scan = False
+        return begun
+
+    def read(self, tracked: TrackedJob) -> None:
+        """Read a job with all its processes."""
+        self._read(tracked, tracked.read)
+
+    def read_cgroup(self, tracked: TrackedJob) -> None:
+        """Read the cgroups of a job only, which takes a tenth of the time."""
+        self._read(tracked, tracked.read_cgroup)
+
+    def update_steps(self, tracked: TrackedJob) -> None:
+        """List the steps of a job again."""
+        tracked.update_steps(self._finder.list_steps(tracked.job), self._clock())
+
+    def leaders(self, tracked: TrackedJob) -> Collection[int]:
+        """List the processes whose end means that a task of the job has ended."""
+        leaders: list[int] = []
+        self._attempt(tracked, lambda: leaders.extend(tracked.leaders()))
+        return leaders
+
+    def is_live(self, tracked: TrackedJob) -> bool:
+        """Return whether a job has not ended, and is still the same run."""
+        return self._live.get(tracked.key) is tracked
+
+    def jobs_at(self, names: Collection[str]) -> list[TrackedJob]:
+        """Return the jobs whose directory has one of these names; several slurmd on one machine may share a job."""
+        known = (self._in_folder[name] for name in names if name in self._in_folder)
+        return [tracked for jobs in known for tracked in jobs]
+
+    def next_due_seconds(self) -> float | None:
+        """Return the time of the next read of a new job."""
+        return self._due[0][0] if self._due else None
+
+    def take_due(self) -> list[TrackedJob]:
+        """Return the new jobs that are due to be read and were not read since."""
+        now, due = self._clock(), {}
+        while self._due and self._due[0][0] <= now:
+            due_at, _, tracked = heapq.heappop(self._due)
+            if self.is_live(tracked) and tracked.read_at < due_at:
+                due[tracked.key] = tracked
+        return list(due.values())
+
+    def uses(self) -> tuple[JobUse, ...]:
+        """Return the last values of every job, running ones first; ended ones for the grace period."""
+        now = self._clock()
+        while self._ended and next(iter(self._ended.values())).until_seconds <= now:
+            self._ended.popitem(last=False)
+        for tracked in self.live:
+            tracked.drop_ended_steps(now, self._grace_seconds)
+        live = (tracked.use for tracked in self.live if tracked not in self._failing)
+        return (*live, *(ended.use for ended in self._ended.values()))
+
+    def _read(self, tracked: TrackedJob, read: Callable[[float], bool]) -> None:
+        def read_now() -> None:
+            if not read(self._clock()):
+                # The counters decreased: it is another cgroup with the same name.
+                self._end(tracked.key)
+                self._begin(tracked.key, tracked.job)
+
+        if self.is_live(tracked) and self._attempt(tracked, read_now):
+            self._failing.discard(tracked)
+            for file, error in tracked.unreadable():
+                self.errors.add(f"cgroup_{file}", error, job_id=tracked.key.job_id)
+
+    def _attempt(self, tracked: TrackedJob, work: Callable[[], object]) -> bool:
+        """Do something with one job; a failure costs that job only, unless it concerns all of them."""
+        try:
+            work()
+        except SourceError:
+            raise
+        except Exception as error:
+            self.errors.add(WHOLE_JOB, repr(error), job_id=tracked.key.job_id)
+            logger.debug("reading a job failed", exc_info=True)
+            self._failing.add(tracked)
+            return False
+        return True
+
+    def _begin(self, key: JobKey, job: LiveJob) -> TrackedJob:
+        ended = self._ended.pop(key, None)
+        now = self._clock()
+        tracked = TrackedJob(job, self._make_reader(), earlier=ended.earlier if ended else None, now=now)
+        self._live[key] = tracked
+        self._update_roster(begun=self.roster.begun + 1, last=key)
+        if tracked.folder_name:
+            self._in_folder[tracked.folder_name].add(tracked)
+        # Jobs older than the agent are not about to end, and may be thousands.
+        for age in self._young_seconds[:1] if self._is_first_scan else self._young_seconds:
+            heapq.heappush(self._due, (now + age, next(self._order), tracked))
+        if ended is not None:
+            self.update_steps(tracked)
+        self._attempt(tracked, lambda: tracked.read_cgroup(now))
+        return tracked
+
+    def _end(self, key: JobKey) -> None:
+        tracked = self._live.pop(key)
+        self._update_roster(begun=self.roster.begun, last=self.roster.last)
+        self._failing.discard(tracked)
+        self._leave_folder(tracked)
+        use = replace(tracked.use, has_ended=True)
+        self._ended[key] = _Ended(use, self._clock() + self._grace_seconds, tracked.earlier_steps())
+        while len(self._ended) > self._ended_limit:
+            self._ended.popitem(last=False)
+
+    def _update_roster(self, *, begun: int, last: JobKey | None) -> None:
+        alone = next(iter(self._live)) if len(self._live) == 1 else None
+        self.roster = Roster(begun=begun, running=len(self._live), last=last, alone=alone)
+
+    def _leave_folder(self, tracked: TrackedJob) -> None:
+        jobs = self._in_folder.get(tracked.folder_name, set())
+        jobs.discard(tracked)
+        if not jobs:
+            self._in_folder.pop(tracked.folder_name, None)

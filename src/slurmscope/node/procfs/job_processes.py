@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Track the processes of one job from scan to scan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from slurmscope.node.job_use import IoUse, ProcessUse
+from slurmscope.node.procfs.io_totals import IoTotals, StepdIo
+from slurmscope.node.procfs.process import IoReading, Missing, OpenFiles, Process
+from slurmscope.node.procfs.process_totals import (
+    FileTally,
+    GrowthTotals,
+    ProgramTotals,
+    ThreadTally,
+    bounded,
+    bounded_most,
+)
+from slurmscope.node.procfs.reader import SCANS_PER_RECHECK, ProcessReader
+from slurmscope.node.procfs.stat import IoCounts, ProcessSample
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+# Open files of a process that are cached while it is idle.
+_KEPT_TARGETS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessDetail:
+    """Select what is read of each process besides its ``stat`` line.
+
+    Limits are per job: threads whose state is read, and descriptors whose target is.
+    """
+
+    io: bool = True
+    files: bool = True
+    threads: bool = True
+    switches: bool = False
+    programs: int = 10
+    scratch_words: tuple[str, ...] = ("scratch",)
+    thread_limit: int = 2000
+    target_limit: int = 10_000
+
+
+class JobProcesses:
+    """Keep the totals of the processes of one job, ended ones included, as long as the job runs."""
+
+    def __init__(self, reader: ProcessReader, detail: ProcessDetail | None = None) -> None:
+        self._reader = reader
+        self._detail = detail or ProcessDetail()
+        self._last_scan = _LastScan({}, {}, {}, {}, {}, {})
+        self._io = IoTotals()
+        self._has_io = self._has_switches = False
+        self._programs = ProgramTotals(self._detail.programs)
+        self._switches = GrowthTotals()
+
+    def read(
+        self,
+        user_pids: Collection[int],
+        stepd_pids: Collection[int] = (),
+        *,
+        list_again: Callable[[], Collection[int]] | None = None,
+    ) -> ProcessUse | None:
+        """Read all processes of the job; None when it has some but we may not read them.
+
+        ``stepd_pids`` are Slurm's own: they are not counted, but they have the I/O of tasks that ended.
+        ``list_again`` lists the processes of the job once more: the PID of one that ended may meanwhile belong to a
+        process of another job, so only processes that are on the second list too are added.
+        """
+        denied_before = self._denied()
+        scan = _Scan(self._detail, self._last_scan)
+        newcomers = {*user_pids, *stepd_pids}
+        for before in sorted(self._last_scan.known.values(), key=_age):
+            if self._take(scan, before, stepd_pids, is_listed=before.pid in newcomers):
+                newcomers.discard(before.pid)
+        for first in self._admit(newcomers, list_again):
+            self._take(scan, first, stepd_pids, is_listed=True)
+        self._last_scan = scan.to_keep()
+        is_hidden = user_pids and not scan.samples and self._reader.hides_processes()
+        return None if is_hidden or self._denied() > denied_before else self._sum_up(scan, stepd_pids)
+
+    def _denied(self) -> int:
+        counts = self._reader.denials.counts
+        return counts["process"] + counts["stat"]
+
+    def _admit(
+        self, newcomers: Collection[int], list_again: Callable[[], Collection[int]] | None
+    ) -> list[ProcessSample]:
+        samples = self._reader.read(sorted(newcomers))
+        if samples and list_again is not None:
+            members = list_again()
+            samples = [sample for sample in samples if sample.pid in members]
+        return sorted(samples, key=_age)
+
+    def _take(self, scan: _Scan, before: ProcessSample, stepd_pids: Collection[int], *, is_listed: bool) -> bool:
+        """Read a process again; return whether it is still the same and belongs to the job.
+
+        One that is no longer listed may be a zombie: the kernel does not list those, but their counters can still
+        be read, and their parent may receive them much later.
+        """
+        opened = self._reader.open(before.pid)
+        if isinstance(opened, Missing):
+            return False
+        try:
+            sample = opened.sample(before)
+            if sample is Missing.FAULTY:
+                # Without it, the process would count as a new one next time, with all that it used before.
+                sample = before
+            if isinstance(sample, Missing) or sample.start_ticks != before.start_ticks:
+                return False
+            if not is_listed and sample.state != "Z":
+                return False
+            scan.take(opened, sample, is_stepd=sample.pid in stepd_pids)
+            return True
+        finally:
+            opened.close()
+
+    def _sum_up(self, scan: _Scan, stepd_pids: Collection[int]) -> ProcessUse:
+        self._programs.update(scan.samples)
+        io = None if scan.io is None else self._io.update(scan.io_by_age(), stepd_pids, scan.unsure_stepds)
+        self._has_io |= bool(scan.io)
+        if self._detail.switches:
+            self._switches.update(scan.switches)
+        # A job whose processes show none has not been measured.
+        self._has_switches |= bool(scan.switches)
+        voluntary, involuntary = self._switches.totals if self._has_switches else (None, None)
+        programs, files = self._programs, scan.measured_files()
+        threads_of = bounded(scan.threads.of_program, self._detail.programs)
+        return ProcessUse(
+            processes=sum(sample.state != "Z" for sample in scan.samples),
+            threads_in=dict(scan.threads.in_state),
+            resident_bytes=sum(sample.resident_pages for sample in scan.samples) * PAGE_BYTES,
+            cpu_seconds=programs.cpu_ticks / TICKS_PER_SECOND,
+            minor_faults=programs.minor_faults,
+            major_faults=programs.major_faults,
+            voluntary_switches=voluntary,
+            involuntary_switches=involuntary,
+            threads_of=threads_of,
+            most_threads_of=bounded_most(scan.threads.most_of_program, threads_of),
+            cpu_seconds_of={name: ticks / TICKS_PER_SECOND for name, ticks in programs.cpu_ticks_by_program().items()},
+            threads_on_core=dict(scan.threads.on_core),
+            open_files=files.open_files if files else None,
+            distinct_files=files.distinct_files if files else None,
+            worst_file_ratio=files.worst_ratio if files else None,
+            uses_scratch=files.uses_scratch if files else None,
+            io=IoUse(**io._asdict()) if io is not None and self._has_io else None,
+        )
+
+
+def _age(sample: ProcessSample) -> tuple[int, int]:
+    """Sort parents before their children, as IoTotals needs it."""
+    return sample.start_ticks, sample.pid
+
+
+class _LastScan(NamedTuple):
+    """Hold what the next scan needs of the last one, by PID."""
+
+    known: dict[int, ProcessSample]
+    io: dict[int, IoReading]
+    limits: dict[int, tuple[int, int | None]]
+    files: dict[int, OpenFiles]
+    switches: dict[object, tuple[int, int]]
+    stepds: dict[int, StepdIo]
+    scans: int = 0
+
+
+class _Scan:
+    """Collect one scan of a job; what is denied for one process is not read of the next."""
+
+    def __init__(self, detail: ProcessDetail, last: _LastScan) -> None:
+        self._detail = detail
+        self._last = last
+        self._thread_room = detail.thread_limit
+        self.known: dict[int, ProcessSample] = {}
+        self.samples: list[ProcessSample] = []
+        self.io: dict[int, IoReading] | None = {} if detail.io else None
+        self._limits: dict[int, tuple[int, int | None]] = {}
+        self._open_files: dict[int, OpenFiles] = {}
+        self.switches: dict[object, tuple[int, int]] = {}
+        self._stepds: dict[int, StepdIo] = {}
+        self.unsure_stepds: set[int] = set()
+        self.threads = ThreadTally()
+        self.files = FileTally(detail.scratch_words, detail.target_limit) if detail.files else None
+
+    def to_keep(self) -> _LastScan:
+        """Return what the next scan needs."""
+        kept = (self.known, self.io or {}, self._limits, self._open_files, self.switches, self._stepds)
+        return _LastScan(*kept, self._last.scans + 1)
+
+    def measured_files(self) -> FileTally | None:
+        """Return the open files; None where there are processes but none could be read."""
+        return self.files if self.files and (self.files.processes or not self.samples) else None
+
+    def io_by_age(self) -> list[tuple[ProcessSample, IoCounts]]:
+        """Return processes in the order in which they were read, with their I/O."""
+        return [(self.known[pid], reading.counts) for pid, reading in (self.io or {}).items()]
+
+    def take(self, process: Process, sample: ProcessSample, *, is_stepd: bool) -> None:
+        """Read one process; of slurmstepd only the I/O."""
+        self.known[sample.pid] = sample
+        if self.io is not None:
+            before = self._last.io.get(sample.pid)
+            reading = process.io(before)
+            if reading is Missing.FAULTY and before is not None:
+                reading = before
+            if is_stepd and not isinstance(reading, Missing):
+                reading = self._take_received(process, sample, reading)
+            if not isinstance(reading, Missing):
+                self.io[sample.pid] = reading
+            elif reading is Missing.DENIED and not is_stepd:
+                self.io = None
+        if is_stepd:
+            return
+        self.samples.append(sample)
+        is_idle = self._is_idle(sample)
+        threads = self._take_threads(process, sample)
+        if self._detail.switches:
+            for thread_id in threads or (sample.pid,):
+                self._take_switches(process, sample, thread_id, is_idle=is_idle)
+        if self.files is not None and sample.state != "Z":
+            self._take_files(process, sample, self.files, is_idle=is_idle)
+
+    def _take_received(self, process: Process, sample: ProcessSample, reading: IoReading) -> IoReading:
+        """Return the I/O of a slurmstepd without its own."""
+        known = self._last.known.get(sample.pid)
+        is_same = known is not None and known.start_ticks == sample.start_ticks
+        stepd = self._last.stepds.get(sample.pid) if is_same else None
+        self._stepds[sample.pid] = stepd = stepd or StepdIo()
+        if reading is self._last.io.get(sample.pid):
+            return reading
+        # Threads first: what they do until the process is read may count for the job, but is never missing from it.
+        threads = process.thread_io()
+        again = process.io()
+        text, total = reading if isinstance(again, Missing) else again
+        received = IoReading(text, stepd.received(total, threads))
+        if stepd.has_lost_thread:
+            self.unsure_stepds.add(sample.pid)
+        return received
+
+    def _is_idle(self, sample: ProcessSample) -> bool:
+        """Return whether the process was idle since the last scan; False now and then in any case.
+
+        It may have opened a file without reading, without a fault and within a clock tick.
+        """
+        pid = sample.pid
+        if sample is not self._last.known.get(pid) or (pid + self._last.scans) % SCANS_PER_RECHECK == 0:
+            return False
+        return self.io is not None and self.io.get(pid) is self._last.io.get(pid)
+
+    def _take_threads(self, process: Process, sample: ProcessSample) -> list[int]:
+        threads = None
+        if sample.threads > 1 and (self._detail.threads or self._detail.switches):
+            found = process.threads(self._thread_room)
+            threads = [] if isinstance(found, Missing) else found
+            self._thread_room -= len(threads)
+        self.threads.add(sample, threads)
+        return [thread.thread_id for thread in threads or ()]
+
+    def _take_switches(self, process: Process, sample: ProcessSample, thread_id: int, *, is_idle: bool) -> None:
+        key = (sample.pid, sample.start_ticks, thread_id)
+        before = self._last.switches.get(key)
+        found = (before if is_idle else None) or process.switches(thread_id)
+        if found is Missing.FAULTY and before is not None:
+            found = before
+        if not isinstance(found, Missing):
+            self.switches[key] = found
+
+    def _take_files(self, process: Process, sample: ProcessSample, files: FileTally, *, is_idle: bool) -> None:
+        known = self._last.files.get(sample.pid) if is_idle else None
+        found = known or process.open_files(files.room)
+        if isinstance(found, Missing):
+            if found is Missing.DENIED:
+                self.files = None
+            return
+        if found.number <= _KEPT_TARGETS:
+            self._open_files[sample.pid] = found
+        # The limit is read once per process: it seldom changes, and then near its end.
+        start_ticks, limit = self._last.limits.get(sample.pid, (-1, None))
+        if start_ticks != sample.start_ticks or (limit is not None and 2 * found.number >= limit):
+            answer = process.file_limit()
+            limit = None if isinstance(answer, Missing) else answer
+        self._limits[sample.pid] = (sample.start_ticks, limit)
+        files.add(found, limit)

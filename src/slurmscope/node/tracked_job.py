@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Track one job over its readings, so that its totals count from its start and never decrease."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from slurmscope.node.job_finder import LiveJob, StepFolders
+from slurmscope.node.job_use import (
+    CgroupUse,
+    GroupKey,
+    JobKey,
+    JobUse,
+    completed,
+    continued,
+    has_restarted,
+    is_missing_something,
+    is_same_run,
+)
+
+# Ended steps that are still served, per job.
+PAST_GROUP_LIMIT = 1000
+MANY_PROCESSES = 64
+# A cgroup that was created again shows its first step within milliseconds.
+CONFIRM_SECONDS = 1.0
+
+
+class JobReader(Protocol):
+    """Read one job repeatedly; see ``JobMeter``."""
+
+    def read(self, job: LiveJob) -> JobUse | None:
+        """Read everything; None if there is nothing to read (yet)."""
+        ...
+
+    def read_cgroup(self, job: LiveJob) -> JobUse | None:
+        """Read the cgroups only."""
+        ...
+
+    def leaders(self, job: LiveJob) -> Collection[int]:
+        """List the processes whose end means that a task has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierSteps:
+    """Hold the totals that a job continues from if its next step creates its cgroup again."""
+
+    use: JobUse
+    steps: frozenset[str]
+    reader: JobReader
+
+
+class TrackedJob:
+    """Hold the state of one job that has not ended."""
+
+    def __init__(self, job: LiveJob, reader: JobReader, *, earlier: EarlierSteps | None, now: float) -> None:
+        """Take the job, and its totals if it had a cgroup here before; ``now`` is a monotonic time."""
+        self.job = job
+        self.key: JobKey = job.key
+        # Events name the job by its directory; empty if it has none.
+        self.folder_name = job.path.name if job.path else ""
+        self.watched: tuple[Path, ...] = ()
+        self.read_at = 0.0
+        self._reader = reader
+        self._steps: frozenset[str] = frozenset()
+        self._unconfirmed = earlier
+        self._unconfirmed_until = now + CONFIRM_SECONDS
+        self._base: JobUse | None = None
+        self._last: JobUse | None = None
+        self._past: dict[GroupKey, tuple[float, CgroupUse]] = {}
+
+    @property
+    def use(self) -> JobUse:
+        """Return what the job has used, as far as it is known."""
+        if self._unconfirmed is not None:
+            # It may be a new run or the same one: until that is known, the earlier totals are served.
+            return self._unconfirmed.use
+        last = self._last or JobUse(key=self.key, uid=self.job.uid)
+        use = continued(self._base, last) if self._base else last
+        if not self._past:
+            return use
+        return replace(use, groups={**{key: group for key, (_, group) in self._past.items()}, **use.groups})
+
+    def update_steps(self, folders: StepFolders, now: float) -> None:
+        """Store which steps the job has, and continue from the earlier totals if it is the same run."""
+        self.watched = folders.watched
+        self._steps |= folders.steps
+        if self._unconfirmed is None or (not self._steps and now < self._unconfirmed_until):
+            return
+        earlier, self._unconfirmed = self._unconfirmed, None
+        if is_same_run(earlier.steps, self._steps):
+            self._base, self._reader = earlier.use, earlier.reader
+            self._steps |= earlier.steps
+
+    def read(self, now: float) -> bool:
+        """Read everything; return False if the counters belong to another cgroup than before."""
+        self.read_at = now
+        return self._store(self._reader.read(self.job), now)
+
+    def read_cgroup(self, now: float) -> bool:
+        """Read the cgroups only; return False if the counters belong to another cgroup than before."""
+        use, last = self._reader.read_cgroup(self.job), self._last
+        if use is not None and last is not None:
+            use = replace(use, processes=last.processes, environment=last.environment)
+        return self._store(use, now)
+
+    @property
+    def has_many_processes(self) -> bool:
+        """Return whether reading the processes takes too long while the job may be ending."""
+        processes = self._last.processes if self._last else None
+        return processes is not None and processes.processes > MANY_PROCESSES
+
+    def leaders(self) -> Collection[int]:
+        """List the processes whose end means that a task has ended."""
+        return self._reader.leaders(self.job)
+
+    def unreadable(self) -> list[tuple[str, str]]:
+        """Return the files of the job's cgroups that could not be read, with the error."""
+        groups = self._last.groups.values() if self._last else ()
+        return [item for group in groups if group.unreadable for item in group.unreadable.items()]
+
+    def drop_ended_steps(self, now: float, grace_seconds: float) -> None:
+        """Stop serving steps that ended longer ago than the grace period."""
+        for key in [key for key, (ended, _) in self._past.items() if ended + grace_seconds <= now]:
+            del self._past[key]
+
+    def earlier_steps(self) -> EarlierSteps | None:
+        """Return the totals to continue from; None if the cgroup cannot be created again in the same run."""
+        if not self._steps or not all(step.isdecimal() for step in self._steps):
+            return None
+        return EarlierSteps(use=replace(self.use, has_ended=True), steps=self._steps, reader=self._reader)
+
+    def _store(self, use: JobUse | None, now: float) -> bool:
+        if use is None:
+            return True
+        if self._last is not None:
+            if has_restarted(self._last, use):
+                return False
+            if is_missing_something(self._last, use):
+                use = completed(self._last, use)
+            for key in self._last.groups.keys() - use.groups.keys():
+                if len(self._past) < PAST_GROUP_LIMIT:
+                    self._past[key] = (now, self._last.groups[key])
+        self._last = use
+        return True

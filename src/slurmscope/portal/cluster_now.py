@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summarize the current queue and nodes, without user names."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from slurmscope.cluster.sinfo import Node, Nodes
+from slurmscope.cluster.squeue import JobGroup, Jobs
+from slurmscope.exporter.reading import SharedReading, Snapshot
+from slurmscope.slurm.states import PENDING, RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionNow:
+    """Hold one partition; a node or a pending job in several partitions counts in each of them."""
+
+    name: str
+    nodes: int = 0
+    cpus: int = 0
+    cpus_allocated: int = 0
+    cpus_idle: int = 0
+    gpus: int = 0
+    gpus_allocated: int = 0
+    running_jobs: int | None = 0
+    pending_jobs: int | None = 0
+
+    @property
+    def allocated_ratio(self) -> float | None:
+        """Return the allocated share of the cores."""
+        return self.cpus_allocated / self.cpus if self.cpus else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """Hold the pending jobs of one partition that have the same reason; amounts are requested ones."""
+
+    partition: str
+    reason: str
+    jobs: int
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProblem:
+    """Hold the reason why a node is down or drained."""
+
+    node: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNow:
+    """Hold the current state of the cluster; None where it could not be read.
+
+    The API returns these fields under the same names.
+    """
+
+    age_seconds: float | None = None
+    jobs_by_state: Mapping[str, int] | None = None
+    pending_by_reason: Mapping[str, int] | None = None
+    nodes_by_state: Mapping[str, int] | None = None
+    cpus: int | None = None
+    cpus_allocated: int | None = None
+    partitions: tuple[PartitionNow, ...] = ()
+    queue: tuple[QueueRow, ...] = ()
+    """Pending jobs by partition and reason; a job that may start in several partitions counts in each of them."""
+    troubles: tuple[NodeProblem, ...] = ()
+    """Down and drained nodes."""
+    problems: tuple[str, ...] = ()
+    """One sentence for each part that could not be read."""
+
+    @property
+    def running_jobs(self) -> int | None:
+        """Return the number of running jobs."""
+        return None if self.jobs_by_state is None else self.jobs_by_state.get(RUNNING, 0)
+
+    @property
+    def pending_jobs(self) -> int | None:
+        """Return the number of pending jobs."""
+        return None if self.jobs_by_state is None else self.jobs_by_state.get(PENDING, 0)
+
+    @property
+    def nodes(self) -> int | None:
+        """Return the number of nodes."""
+        return None if self.nodes_by_state is None else sum(self.nodes_by_state.values())
+
+    @property
+    def allocated_ratio(self) -> float | None:
+        """Return the allocated share of the cores."""
+        return self.cpus_allocated / self.cpus if self.cpus and self.cpus_allocated is not None else None
+
+
+def summarize_cluster(
+    jobs: Jobs | None, nodes: Nodes | None, *, age_seconds: float | None = None, problems: tuple[str, ...] = ()
+) -> ClusterNow:
+    """Summarize jobs and nodes; None where they could not be read."""
+    groups = [group for group in jobs.groups if not group.has_ended] if jobs else []
+    each_node = nodes.nodes if nodes else ()
+    return ClusterNow(
+        age_seconds=age_seconds,
+        jobs_by_state=_count((group.state, group.jobs) for group in groups) if jobs else None,
+        pending_by_reason=_count((_reason(group), group.jobs) for group in groups if group.state == PENDING)
+        if jobs
+        else None,
+        nodes_by_state=_count((node.state_text, 1) for node in each_node) if nodes else None,
+        cpus=sum(node.cpus_total for node in each_node) if nodes else None,
+        cpus_allocated=sum(node.cpus_allocated for node in each_node) if nodes else None,
+        queue=_summarize_queue(groups),
+        partitions=_summarize_partitions(groups if jobs else None, each_node),
+        troubles=tuple(
+            NodeProblem(node=node.name, state=node.state_text, reason=node.reason) for node in each_node if node.reason
+        ),
+        problems=problems,
+    )
+
+
+def _summarize_queue(groups: Iterable[JobGroup]) -> tuple[QueueRow, ...]:
+    """Sum up pending jobs by partition and reason, most jobs of a partition first."""
+    sums: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for group in groups:
+        if group.state == PENDING:
+            for partition in group.partitions:
+                amounts = sums[partition, _reason(group).partition(",")[0]]
+                amounts["jobs"] += group.jobs
+                amounts["cpus"] += group.cpus
+                amounts["gpus"] += sum(gres.count for gres in group.gres if gres.name == "gpu")
+    rows = [
+        QueueRow(partition=partition, reason=reason, jobs=one["jobs"], cpus=one["cpus"], gpus=one["gpus"])
+        for (partition, reason), one in sums.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.partition, -row.jobs, row.reason)))
+
+
+def _reason(group: JobGroup) -> str:
+    return group.reason or "None"
+
+
+def _count(pairs: Iterable[tuple[str, int]]) -> Mapping[str, int]:
+    """Add up by name, highest count first."""
+    counts: Counter[str] = Counter()
+    for name, number in pairs:
+        counts[name] += number
+    return dict(counts.most_common())
+
+
+def _summarize_partitions(groups: Iterable[JobGroup] | None, nodes: Iterable[Node]) -> tuple[PartitionNow, ...]:
+    """Sum up by partition; the numbers of jobs are None where they could not be read."""
+    sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for node in nodes:
+        for partition in node.partitions:
+            _add_node(sums[partition], node)
+    for group in groups or ():
+        if group.state in {RUNNING, PENDING}:
+            for partition in group.partitions:
+                sums[partition][f"{group.state.lower()}_jobs"] += group.jobs
+    partitions = tuple(PartitionNow(name=name, **sums[name]) for name in sorted(sums))
+    if groups is not None:
+        return partitions
+    return tuple(replace(partition, running_jobs=None, pending_jobs=None) for partition in partitions)
+
+
+def _add_node(sums: Counter[str], node: Node) -> None:
+    gpus = [gres for gres in node.gres or () if gres.name == "gpu"]
+    sums["nodes"] += 1
+    sums["cpus"] += node.cpus_total
+    sums["cpus_allocated"] += node.cpus_allocated
+    sums["cpus_idle"] += node.cpus_idle
+    sums["gpus"] += sum(gres.total for gres in gpus)
+    sums["gpus_allocated"] += sum(gres.used for gres in gpus)
+
+
+WAIT_SECONDS = 2.0
+"""How long a page waits for Slurm if no recent state is known."""
+
+
+class ClusterState:
+    """Read queue and nodes from Slurm in the background; safe to use from any thread."""
+
+    def __init__(self, jobs: SharedReading, nodes: SharedReading) -> None:
+        self._jobs = jobs
+        self._nodes = nodes
+
+    def now(self) -> ClusterNow:
+        """Return the last known state and request a new one; wait for it only if the last one is too old."""
+        self._jobs.request()
+        self._nodes.request()
+        until = time.monotonic() + WAIT_SECONDS
+        jobs, nodes = (_find_latest(reading, until) for reading in (self._jobs, self._nodes))
+        ages = [age for reading in (self._jobs, self._nodes) if (age := reading.age_seconds()) is not None]
+        return summarize_cluster(
+            jobs.value if isinstance(jobs.value, Jobs) else None,
+            nodes.value if isinstance(nodes.value, Nodes) else None,
+            age_seconds=max(ages, default=None),
+            problems=tuple(self.problems()),
+        )
+
+    def problems(self) -> Iterator[str]:
+        """Yield a sentence for each reading that fails, and retry it, so that recovery is noticed on any page."""
+        for reading in (self._jobs, self._nodes):
+            if reading.last_error is not None:
+                reading.request()
+                yield f"Slurm {reading.name} cannot be read: {reading.last_error}"
+
+
+def _find_latest(reading: SharedReading, until: float) -> Snapshot:
+    snapshot = reading.wait(0.0)
+    return snapshot if snapshot.has_value else reading.wait(until)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show staff who uses each shared file system most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient
+from slurmscope.portal.context import Context
+from slurmscope.portal.queries import parse_format
+from slurmscope.portal.web.tables import Table, make_table_response
+
+FILESYSTEMS_LIMIT = 50
+ROWS_LIMIT = 40
+
+
+@dataclass(slots=True, kw_only=True)
+class ClientRow:
+    """Hold one client; an amount is None where the client is not among those that use most of it."""
+
+    name: str
+    user: str
+    account: str
+    cluster: str = ""
+    amounts: dict[Quantity, float] = field(default_factory=dict)
+
+    @property
+    def read(self) -> float | None:
+        """Return what was read: bytes, or bytes per second."""
+        return self.amounts.get(Quantity.READ)
+
+    @property
+    def written(self) -> float | None:
+        """Return what was written: bytes, or bytes per second."""
+        return self.amounts.get(Quantity.WRITE)
+
+    @property
+    def metadata(self) -> float | None:
+        """Return metadata operations, or those per second."""
+        return self.amounts.get(Quantity.METADATA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTable:
+    """Hold the clients of one kind that use a file system most."""
+
+    kind: ClientKind
+    period: Period
+    rows: tuple[ClientRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesystemClients:
+    """Hold the tables of one file system."""
+
+    name: str
+    tables: tuple[ClientTable, ...]
+
+
+def arrange_clients(clients: Iterable[TopClient]) -> tuple[FilesystemClients, ...]:
+    """Return the tables of each file system: now before the last day, jobs before users before programs."""
+    rows: dict[str, dict[tuple[Period, ClientKind], dict[tuple[str, ...], ClientRow]]] = {}
+    for client in clients:
+        table = rows.setdefault(client.filesystem, {}).setdefault((client.period, client.kind), {})
+        name, user, account, cluster = client.name, client.user, client.account, client.cluster
+        new = ClientRow(name=name, user=user, account=account, cluster=cluster)
+        row = table.setdefault((name, user, account, cluster), new)
+        row.amounts[client.quantity] = client.amount
+    return tuple(
+        FilesystemClients(
+            name=name,
+            tables=tuple(
+                ClientTable(period=period, kind=kind, rows=_sorted(rows[name][period, kind].values()))
+                for period in Period
+                for kind in ClientKind
+                if (period, kind) in rows[name]
+            ),
+        )
+        for name in sorted(rows)[:FILESYSTEMS_LIMIT]
+    )
+
+
+def _sorted(rows: Iterable[ClientRow]) -> tuple[ClientRow, ...]:
+    """Return the rows, those with the most bytes first, then those with the most operations."""
+
+    def rank(row: ClientRow) -> tuple[float, float, str]:
+        return -((row.read or 0.0) + (row.written or 0.0)), -(row.metadata or 0.0), row.name
+
+    return tuple(sorted(rows, key=rank)[:ROWS_LIMIT])
+
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/filesystems")
+def show_filesystems(context: Context) -> Response:
+    """Show the jobs, users and programs that use each file system most, now and in the last 24 hours."""
+    if not context.viewer.is_staff:
+        raise HTTPException(403, "Only support staff and administrators have access to this page.")
+    table_format = parse_format(context.query)
+    context.audit("file systems of all users")
+    top = context.backend.cluster.top_clients()
+    if table_format != "html":
+        rows = top.clients if top is not None else ()
+        table = Table(columns=TopClient._fields, rows=tuple(tuple(row) for row in rows))
+        return make_table_response(table, table_format, "filesystems")
+    filesystems = arrange_clients(top.clients) if top is not None else None
+    return context.page("filesystems.html", filesystems=filesystems, failures=top.problems if top else ())

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read in the background what the pages show of every cluster: jobs, nodes, the queue and what explains it.
+
+Those of ``accounting.clusters`` are found through slurmdbd, and read only while pages show them. One that does not
+answer does not affect the others.
+
+Pages never run a Slurm command: each source is read in the background, at most once per interval, and the last good
+answer is shown while a new one is read or cannot be read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from slurmscope.accounting.settings import ALL_CLUSTERS
+from slurmscope.cluster import licenses as scontrol_licenses
+from slurmscope.cluster import limits as scontrol_limits
+from slurmscope.cluster import reservations as scontrol_reservations
+from slurmscope.cluster import sdiag
+from slurmscope.cluster.backends import Backend, TextCommands
+from slurmscope.cluster.licenses import Licenses
+from slurmscope.cluster.limits import Limits
+from slurmscope.cluster.reservations import Reservations
+from slurmscope.cluster.sdiag import Diag
+from slurmscope.cluster.sinfo import Nodes
+from slurmscope.cluster.squeue import StartWindow
+from slurmscope.core.errors import CommandMissing, MalformedAnswer, SourceError
+from slurmscope.exporter.reading import SharedReading, Snapshot
+from slurmscope.jobs.pending import facts as sprio
+from slurmscope.jobs.pending import queue as squeue_waiting
+from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.queue import JobPriorities, WaitingQueue
+from slurmscope.portal.cluster_now import ClusterNow, ClusterState
+from slurmscope.slurm.cluster_names import NAME, run_in_cluster
+from slurmscope.slurm.command import RunCommand, random_separator
+from slurmscope.slurm.config import ControllerConfig, read_config
+from slurmscope.slurm.visibility import CONTROLLER, JobVisibility, require_all_jobs, require_first
+
+KEEP_SECONDS = 600.0
+
+T = TypeVar("T")
+
+
+class KnownConfig:
+    """Hold the cluster name of a controller, and what its PrivateData hides; safe to use from any thread.
+
+    ``named`` is the cluster that the commands name; without it, they read that of this host. The address in slurmdbd
+    may belong to another cluster that was set up on the same host later: then nothing is read from it.
+    """
+
+    def __init__(self, run: RunCommand, named: str = "") -> None:
+        """Take what runs a command of Slurm in this cluster; nothing is run yet."""
+        self._run = run
+        self.named = named
+        self._config: ControllerConfig | None = None
+        self._read_at = 0.0
+
+    @property
+    def cluster(self) -> str:
+        """Return the name of the cluster; without it, pending jobs have none."""
+        return self.named or (self._config.cluster_name.lower() if self._config else "")
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Return what PrivateData hides; everything while it is not known."""
+        return self._config.private_data if self._config else frozenset({"usage", "reservations"})
+
+    def name(self, reading: str) -> str:
+        """Return the name of a reading, with the cluster if it is another one."""
+        return f"{reading} of {self.named}" if self.named else reading
+
+    def guard(self, read: Callable[[], T]) -> Callable[[], T]:
+        """Return a function that reads from a named cluster only if its controller is the right one."""
+        return self.read_first(read) if self.named else read
+
+    def read_first(self, read: Callable[[], T]) -> Callable[[], T]:
+        """Return a function that reads the configuration, if it is old, and then something else."""
+
+        def read_all() -> T:
+            self._refresh()
+            return read()
+
+        return read_all
+
+    def _refresh(self) -> None:
+        if self._config is not None and time.monotonic() - self._read_at <= KEEP_SECONDS:
+            return
+        try:
+            config = read_config(self._run)
+        except SourceError:
+            if self.named and self._config is None:
+                raise
+            return
+        if self.named and config.cluster_name.lower() != self.named:
+            self._config = None
+            raise MalformedAnswer(f"the controller that slurmdbd names for {self.named} is that of another cluster")
+        self._config, self._read_at = config, time.monotonic()
+
+
+INTERVAL_SECONDS = 30.0
+"""Minimum interval between reads of the same kind."""
+WAIT_SECONDS = 0.5
+"""How long a page waits for a source of which nothing recent is known."""
+
+
+class WaitingReadings:
+    """Hold the queue and its explanations; safe to use from any thread."""
+
+    def __init__(
+        self,
+        queue: SharedReading,
+        jobs: SharedReading,
+        nodes: SharedReading,
+        others: Mapping[str, SharedReading],
+        *,
+        config: KnownConfig,
+    ) -> None:
+        """Take the readings; ``others`` are those of :class:`QueueFacts` by the name of its field."""
+        self._config = config
+        self._jobs = jobs
+        self.readings = (queue, *others.values())
+        self._queue = queue
+        self._nodes = nodes
+        self._others = others
+
+    @property
+    def cluster(self) -> str:
+        """Return the name of the cluster; empty while it is unknown."""
+        return self._config.cluster
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether Slurm's commands could not read the queue at the last attempt; no if there are none here."""
+        return self._queue.last_error is not None and self._queue.last_reason != CommandMissing.reason
+
+    def queue(self) -> WaitingQueue | None:
+        """Return the last known queue, and request a new one; None if it cannot be read."""
+        return _value(_refresh(self._queue), WaitingQueue)
+
+    def known_queue(self) -> WaitingQueue | None:
+        """Return the last known queue, and request a new one without waiting for it."""
+        self._queue.request()
+        return _value(self._queue.wait(0.0), WaitingQueue)
+
+    def nodes(self, until: float | None = None) -> Nodes | None:
+        """Return the last known nodes; None if they cannot be read, until the given monotonic time."""
+        return _value(_refresh(self._nodes, until), Nodes)
+
+    def facts(self, names: Collection[str]) -> QueueFacts:
+        """Return what is known of these fields; nodes are always included."""
+        found = {name: _refresh(self._others[name]) for name in names}
+        hidden = self._config.hidden
+        return QueueFacts(
+            nodes=self.nodes(),
+            priorities=_value(found.get("priorities"), JobPriorities),
+            diag=_value(found.get("diag"), Diag),
+            limits=None if "usage" in hidden else _value(found.get("limits"), Limits),
+            licenses=_value(found.get("licenses"), Licenses),
+            reservations=None if "reservations" in hidden else _value(found.get("reservations"), Reservations),
+        )
+
+    def problems(self) -> Iterator[str]:
+        """Yield a sentence if the queue cannot be read, and retry it.
+
+        If no job of this host's cluster can be read, pages show that already.
+        """
+        if self._queue.last_error is not None:
+            self._queue.request()
+            if self._config.named or self._jobs.last_error is None:
+                yield f"{self._config.name('Pending jobs')} cannot be read: {self._queue.last_error}"
+
+
+def make_waiting_readings(
+    run: RunCommand, visibility: JobVisibility, jobs: SharedReading, nodes: SharedReading, config: KnownConfig
+) -> WaitingReadings:
+    """Return the readings by Slurm's commands."""
+
+    def read_queue() -> WaitingQueue:
+        return squeue_waiting.read_waiting(run, random_separator(), now_seconds=time.time(), cluster=config.cluster)
+
+    def scontrol(arguments: tuple[str, ...], parse: Callable[[bytes], T]) -> Callable[[], T]:
+        return lambda: parse(run("scontrol", arguments))
+
+    others: dict[str, Callable[[], object]] = {
+        "priorities": require_first(visibility, lambda: sprio.read_priorities(run)),
+        "diag": lambda: sdiag.parse_diag(run(sdiag.COMMAND, sdiag.ARGUMENTS)),
+        "limits": scontrol(scontrol_limits.ARGUMENTS, scontrol_limits.parse_limits),
+        "licenses": scontrol(scontrol_licenses.ARGUMENTS, scontrol_licenses.parse_licenses),
+        "reservations": scontrol(scontrol_reservations.ARGUMENTS, scontrol_reservations.parse_reservations),
+    }
+
+    def share(name: str, read: Callable[[], object]) -> SharedReading:
+        return SharedReading(config.name(name), read, interval_seconds=INTERVAL_SECONDS)
+
+    return WaitingReadings(
+        share("pending_jobs", config.read_first(require_first(visibility, read_queue))),
+        jobs,
+        nodes,
+        {name: share(name, config.guard(read)) for name, read in others.items()},
+        config=config,
+    )
+
+
+def _refresh(reading: SharedReading, until: float | None = None) -> Snapshot:
+    """Return the last value, and request a new one; wait for that only if nothing recent is known."""
+    reading.request()
+    age = reading.age_seconds()
+    is_recent = age is not None and age < 2 * reading.interval_seconds
+    if is_recent:
+        return reading.wait(0.0)
+    return reading.wait(time.monotonic() + WAIT_SECONDS if until is None else until)
+
+
+def _value(snapshot: Snapshot | None, kind: type[T]) -> T | None:
+    value = snapshot.value if snapshot else None
+    return value if isinstance(value, kind) else None
+
+
+NOW_SECONDS = 30.0
+"""Minimum interval between reads of queue and nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveReadings:
+    """Hold the readings of one cluster; none of them is requested yet."""
+
+    jobs: SharedReading
+    nodes: SharedReading
+    state: ClusterState
+    waiting: WaitingReadings
+
+
+def make_own_readings(run: RunCommand, backend: Backend) -> LiveReadings:
+    """Return the readings of this host's cluster."""
+    return _make_readings(run, backend, KnownConfig(run))
+
+
+def make_other_readings(run: RunCommand, cluster: str) -> LiveReadings:
+    """Return the readings of another cluster, by text commands, which find its controller through slurmdbd."""
+    run_there = run_in_cluster(run, cluster)
+    return _make_readings(run_there, TextCommands(run_there), KnownConfig(run_there, cluster))
+
+
+def _make_readings(run: RunCommand, backend: Backend, config: KnownConfig) -> LiveReadings:
+    visibility = JobVisibility(run, CONTROLLER)
+    no_starts = StartWindow(0, 0)
+    read_jobs = require_all_jobs(lambda: backend.read_jobs(no_starts, time.time()), visibility)
+    jobs = SharedReading(config.name("jobs"), config.guard(read_jobs), interval_seconds=NOW_SECONDS)
+    nodes = SharedReading(config.name("nodes"), config.guard(backend.read_nodes), interval_seconds=NOW_SECONDS)
+    return LiveReadings(
+        jobs=jobs,
+        nodes=nodes,
+        state=ClusterState(jobs, nodes),
+        waiting=make_waiting_readings(run, visibility, jobs, nodes, config),
+    )
+
+
+MAX_CLUSTERS = 64
+
+
+class LiveClusters:
+    """Hold the readings of all clusters; safe to use from any thread. An empty name is that of this host's cluster."""
+
+    def __init__(
+        self,
+        own: LiveReadings,
+        make_other: Callable[[str], LiveReadings],
+        clusters: Callable[[], Collection[str]],
+    ) -> None:
+        """Take the readings of this host's cluster, what makes those of another, and the clusters of accounting."""
+        self._own = own
+        self._make_other = make_other
+        self._clusters = clusters
+        self._others: dict[str, LiveReadings] = {}
+        self._lock = threading.Lock()
+
+    def own(self) -> str:
+        """Return the cluster of this host; empty while it is unknown."""
+        return self._own.waiting.cluster
+
+    def names(self) -> tuple[str, ...]:
+        """Return the clusters that can be read; that of this host is the first, unless :meth:`own` is unknown."""
+        own = self.own()
+        return (*((own,) if own else ()), *self._other_names())
+
+    def now(self, cluster: str) -> ClusterNow:
+        """Return the last known state of a cluster."""
+        readings = self._find(cluster)
+        if readings is None:
+            return ClusterNow(problems=(f"This portal does not read the controller of cluster {cluster}.",))
+        return readings.state.now()
+
+    def queue(self, cluster: str) -> WaitingQueue | None:
+        """Return the pending jobs of a cluster; None if they cannot be read."""
+        readings = self._find(cluster)
+        return readings.waiting.queue() if readings else None
+
+    def other_queues(self) -> tuple[WaitingQueue, ...]:
+        """Return the last known queues of all other clusters, and request new ones; pages do not wait for them."""
+        found = [self._open(name).waiting.known_queue() for name in self._other_names()]
+        return tuple(queue for queue in found if queue is not None)
+
+    def facts(self, cluster: str, names: Collection[str]) -> QueueFacts:
+        """Return what explains the queue of a cluster: these fields, and the nodes."""
+        readings = self._find(cluster)
+        return readings.waiting.facts(names) if readings else QueueFacts()
+
+    def nodes(self, clusters: Collection[str]) -> Mapping[str, Nodes]:
+        """Return the nodes of several clusters, as far as they are known; all are read at the same time."""
+        found = {name: readings for name in clusters if (readings := self._find(name)) is not None}
+        for readings in found.values():
+            readings.nodes.request()
+        until = time.monotonic() + WAIT_SECONDS
+        known = {name: readings.waiting.nodes(until) for name, readings in found.items()}
+        return {name: nodes for name, nodes in known.items() if nodes is not None}
+
+    def problems(self) -> Iterator[str]:
+        """Yield a sentence for each queue of another cluster that cannot be read; its own page shows more."""
+        for name in self._other_names():
+            if name in self._others:
+                yield from self._others[name].waiting.problems()
+
+    def _find(self, cluster: str) -> LiveReadings | None:
+        if cluster in {"", self.own()}:
+            return self._own
+        return self._open(cluster) if cluster in self._other_names() else None
+
+    def _open(self, cluster: str) -> LiveReadings:
+        with self._lock:
+            if cluster not in self._others:
+                self._others[cluster] = self._make_other(cluster)
+            return self._others[cluster]
+
+    def _other_names(self) -> tuple[str, ...]:
+        """Return the other clusters; none while it is unknown which cluster is that of this host.
+
+        If the controller of this host cannot be read, several are all read by their names; a single one may be its own.
+        """
+        names, own = self._clusters(), self.own()
+        if not own and (len(names) < 2 or not self._own.waiting.has_failed):
+            return ()
+        return tuple(name for name in names if name not in {own, ALL_CLUSTERS} and NAME.match(name))[:MAX_CLUSTERS]

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show one pending job, or the pending tasks of an array."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from fastapi import APIRouter
+from starlette.responses import HTMLResponse, Response
+
+from slurmscope.cluster.limits import LimitKind
+from slurmscope.core.units import format_bytes, format_count, format_seconds, format_some
+from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
+from slurmscope.jobs.pending.reasons import LimitUse, explain_reason, find_limits, parse_limit_reason
+from slurmscope.jobs.pending.smaller_request import (
+    FreeResources,
+    PriorityTable,
+    QueuePosition,
+    SmallerRequest,
+    WaitsByShape,
+    compare_priorities,
+    find_free,
+    find_positions,
+    suggest_smaller,
+    summarize_free,
+)
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.render.formatting import format_time
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.wait_times import WaitingTime, find_cores_class, find_limit_class
+from slurmscope.portal.context import Context, PendingJob, RequestContext, not_found
+from slurmscope.slurm.states import WAITING_STATES
+
+MAX_DEPENDENCIES = 50
+_DEPENDENCY = re.compile(
+    r"(?P<kind>[a-z]{1,20}):(?P<job>[0-9]{1,10}(?:_(?:[0-9]{1,10}|\*))?)(?:\+[0-9]{1,10})?"
+    r"(?:\((?P<state>[a-z ]{1,20})\))?"
+)
+_DEPENDENCY_WORDS = {
+    "after": "has started",
+    "afterany": "has ended",
+    "afterok": "has completed successfully",
+    "afternotok": "has failed",
+    "aftercorr": "has completed its task of the same number",
+    "afterburstbuffer": "has copied its data out of the burst buffer",
+}
+_COMMAND = re.compile(r"\b(?:scontrol|scancel)\b")
+_RESERVATION_REASONS = frozenset({"Reservation", "ReqNodeNotAvail", "ReservationDeleted", "ReservationInvalid"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """Hold one thing that a job waits for; ``job`` is the ID of another job, or empty."""
+
+    title: str
+    text: str
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """Hold a smaller request; ``command`` changes the pending job, or is empty if it has to be submitted again."""
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingView:
+    """Explain a pending job; times are Unix times, None is unknown.
+
+    ``start_seconds`` is the start that Slurm expects, ``estimated_seconds`` when its scheduler last considered the job.
+    """
+
+    shown_id: str
+    name: str
+    user: str
+    account: str
+    partitions: tuple[str, ...]
+    qos: str
+    state: str
+    reason: str
+    meaning: str
+    action: str
+    submit_seconds: int
+    eligible_seconds: int | None
+    start_seconds: int | None
+    estimated_seconds: int | None
+    backfill_seconds: int | None
+    planned_nodes: str
+    taken_seconds: float | None
+    array_job_id: int | None
+    tasks: int
+    nodes: int
+    cores: int
+    memory_bytes: int | None
+    gpus: int
+    time_limit_seconds: int | None
+    priority: int | None
+    features: str
+    licenses: str
+    positions: tuple[QueuePosition, ...]
+    priorities: tuple[PriorityTable, ...]
+    blockers: tuple[Blocker, ...]
+    free: FreeResources | None
+    waited: WaitingTime | None
+    suggestions: tuple[Suggestion, ...]
+    cluster: str = ""
+
+
+def needed_facts(job: WaitingJob) -> frozenset[str]:
+    """Return the names of the facts that explain a job."""
+    names = {"priorities", "diag"}
+    if parse_limit_reason(job.word) is not None:
+        names.add("limits")
+    if job.licenses:
+        names.add("licenses")
+    if job.reservation or job.word in _RESERVATION_REASONS:
+        names.add("reservations")
+    return frozenset(names)
+
+
+def make_waiting_view(
+    job: WaitingJob,
+    queue: WaitingQueue | None,
+    facts: QueueFacts,
+    waits: WaitsByShape,
+    *,
+    now_seconds: float,
+    show_time: Callable[[float | None], str],
+) -> WaitingView:
+    """Explain a job; ``queue`` is None if the job is known from accounting only."""
+    known = explain_reason(job.reason)
+    others = queue or WaitingQueue()
+    free = find_free(facts.nodes.nodes, job.partitions) if facts.nodes else None
+    smaller = suggest_smaller(job, free, others, waits, now_seconds) if free is not None and queue else ()
+    return WaitingView(
+        shown_id=job.shown_id,
+        name=job.name,
+        user=job.user,
+        account=job.account,
+        partitions=job.partitions,
+        qos=job.qos,
+        state=job.state,
+        reason=job.reason,
+        meaning=known.meaning,
+        action=known.action.replace("JOBID", str(_find_target(job))),
+        submit_seconds=job.submit_seconds,
+        eligible_seconds=job.eligible_seconds,
+        start_seconds=job.start_seconds,
+        estimated_seconds=job.evaluated_seconds,
+        backfill_seconds=facts.diag.backfill.last_cycle_timestamp if facts.diag else None,
+        planned_nodes=job.planned_nodes,
+        taken_seconds=queue.taken_at_seconds if queue else None,
+        array_job_id=job.array_job_id,
+        tasks=job.task_count,
+        nodes=job.nodes,
+        cores=job.cpus,
+        memory_bytes=job.memory_bytes,
+        gpus=job.gpus,
+        time_limit_seconds=job.time_limit_seconds,
+        priority=job.priority,
+        features=job.features,
+        licenses=job.licenses,
+        positions=tuple(find_positions(others, job)),
+        priorities=tuple(compare_priorities(facts.priorities, job)) if facts.priorities else (),
+        blockers=tuple(_find_blockers(job, facts, show_time)),
+        free=None if free is None else summarize_free(job, free),
+        waited=waits.get((find_cores_class(job.cpus), find_limit_class(job.time_limit_seconds))),
+        suggestions=tuple(_describe(job, change) for change in smaller),
+    )
+
+
+def name_cluster(view: WaitingView, cluster: str) -> WaitingView:
+    """Add -M to the commands of a view: another cluster may have jobs and partitions of the same names."""
+
+    def name(text: str) -> str:
+        return _COMMAND.sub(rf"\g<0> -M {cluster}", text)
+
+    suggestions = tuple(replace(each, command=name(each.command)) for each in view.suggestions)
+    return replace(view, action=name(view.action), suggestions=suggestions)
+
+
+def make_waiting_job(record: JobRecord) -> WaitingJob:
+    """Make a pending job from its accounting record, for the seconds until the queue is read again."""
+    return WaitingJob(
+        job_id=record.job_id,
+        name=record.name,
+        user=record.user,
+        account=record.account,
+        partitions=tuple(record.partition.split(",")) if record.partition else (),
+        qos=record.qos,
+        state=record.state,
+        reason=record.reason,
+        submit_seconds=record.submit_seconds,
+        eligible_seconds=record.eligible_seconds,
+        time_limit_seconds=record.time_limit_seconds,
+        nodes=record.node_count,
+        cpus=record.cpus or 0,
+        memory_bytes=record.memory_bytes,
+        gpus=record.gpus,
+        array_job_id=record.array_job_id,
+        tasks=() if record.array_task_id is None else (range(record.array_task_id, record.array_task_id + 1),),
+        tasks_text="" if record.array_task_id is None else str(record.array_task_id),
+        het_job_id=record.het_job_id,
+        het_offset=record.het_offset,
+    )
+
+
+def _find_blockers(job: WaitingJob, facts: QueueFacts, show_time: Callable[[float | None], str]) -> Iterator[Blocker]:
+    yield from _find_limit_blockers(job, facts)
+    yield from _find_dependencies(job)
+    yield from _find_licenses(job, facts)
+    yield from _find_reservations(job, facts, show_time)
+    _, comma, details = job.reason.partition(",")
+    if comma and details.strip():
+        yield Blocker(title="Details from Slurm", text=details.strip())
+
+
+def _find_limit_blockers(job: WaitingJob, facts: QueueFacts) -> Iterator[Blocker]:
+    reason = parse_limit_reason(job.word)
+    if reason is None or facts.limits is None:
+        return
+    for use in find_limits(reason, facts.limits, user=job.user, account=job.account, qos=job.qos):
+        yield Blocker(title=f"{use.limit.name} of {use.owner}", text=_describe_limit(use))
+
+
+def _describe_limit(use: LimitUse) -> str:
+    limit = use.limit
+    name = f"{limit.tres}: " if limit.tres else ""
+    most = _format_amount(limit.kind, limit.tres, limit.limit)
+    return (
+        f"{name}limit {most}"
+        if limit.used is None
+        else (f"{name}{_format_amount(limit.kind, limit.tres, limit.used)} of {most} in use")
+    )
+
+
+def _format_amount(kind: LimitKind, tres: str, amount: float) -> str:
+    if kind is LimitKind.WALL_SECONDS:
+        return format_seconds(amount)
+    if kind is LimitKind.TRES_SECONDS:
+        hours = amount / 3600
+        return f"{format_bytes(hours)} hours" if tres == "mem" else f"{format_count(hours)} hours"
+    return format_bytes(amount) if tres == "mem" else format_count(amount)
+
+
+def _find_dependencies(job: WaitingJob) -> Iterator[Blocker]:
+    for number, part in enumerate(re.split(r"[,?]", job.dependency) if job.dependency else ()):
+        if number >= MAX_DEPENDENCIES:
+            return
+        found = _DEPENDENCY.fullmatch(part)
+        if found is None:
+            yield Blocker(title="Dependency", text=part)
+            continue
+        when = _DEPENDENCY_WORDS.get(found["kind"], found["kind"])
+        state = f" ({found['state']})" if found["state"] else ""
+        target = found["job"].removesuffix("_*")
+        yield Blocker(title="Dependency", text=f"{when}{state}", job=target)
+
+
+def _find_licenses(job: WaitingJob, facts: QueueFacts) -> Iterator[Blocker]:
+    known = {one.name: one for one in facts.licenses.licenses} if facts.licenses else {}
+    for part in job.licenses.split(",") if job.licenses else ():
+        name, _, count = part.partition(":")
+        found = known.get(name)
+        have = f"; {found.free:,} of {found.total:,} are free" if found else ""
+        yield Blocker(title=f"License {name}", text=f"requests {count or '1'}{have}")
+
+
+def _find_reservations(
+    job: WaitingJob, facts: QueueFacts, show_time: Callable[[float | None], str]
+) -> Iterator[Blocker]:
+    if not job.reservation:
+        return
+    for one in facts.reservations.reservations if facts.reservations else ():
+        if one.name == job.reservation:
+            when = f"from {show_time(one.start_timestamp)} to {show_time(one.end_timestamp)}"
+            active = "active now" if one.is_active else "not active now"
+            yield Blocker(title=f"Reservation {one.name}", text=f"{when}, {active}")
+            return
+    yield Blocker(title=f"Reservation {job.reservation}", text="the job starts in this reservation only")
+
+
+def _describe(job: WaitingJob, change: SmallerRequest) -> Suggestion:
+    parts = [
+        format_some(change.nodes, "node") if change.nodes else "",
+        format_some(change.cores, "core") if change.cores else "",
+        f"{format_bytes(change.memory_bytes)} of memory" if change.memory_bytes else "",
+        format_some(change.gpus, "GPU") if change.gpus else "",
+        f"a time limit of {format_seconds(change.time_limit_seconds)}" if change.time_limit_seconds else "",
+    ]
+    shape = " and ".join(part for part in parts if part)
+    text = f"{'Free now' if change.fits_now else 'Shorter wait'}: {shape}."
+    if change.time_limit_seconds and change.fits_now:
+        text += " What the job requests is free until the next planned start, so it could be backfilled."
+    if change.waited:
+        waited, jobs = format_seconds(change.waited.median_seconds), format_some(change.waited.jobs, "job")
+        text += f" Jobs of this shape waited {waited} (median of {jobs} in four weeks)."
+    return Suggestion(text=text, command=_make_command(job, change))
+
+
+def _make_command(job: WaitingJob, change: SmallerRequest) -> str:
+    """Return a command that users may run for a pending job; only its time limit can be changed by one option."""
+    if change.time_limit_seconds is None or change.cores or change.nodes or change.memory_bytes or change.gpus:
+        return ""
+    days, rest = divmod(change.time_limit_seconds, 86_400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:00"
+    return f"scontrol update JobId={_find_target(job)} TimeLimit={f'{days}-' if days else ''}{clock}"
+
+
+def _find_target(job: WaitingJob) -> int:
+    """Return the ID that commands name to change a job with all its parts."""
+    return job.array_job_id or job.het_job_id or job.job_id
+
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/jobs/{shown_id}/waiting")
+def send_waiting(context: Context, shown_id: str) -> Response:
+    """Send the part of the page that changes while the job is pending; reload the page once it has started."""
+    pending = context.find_waiting(shown_id)
+    if pending is None:
+        return _reload_started(context, shown_id)
+    view = replace(explain_waiting(context, pending), shown_id=shown_id)
+    context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
+    return HTMLResponse(context.render_part("waiting_body.html", view=view, now=context.backend.clock()))
+
+
+def show_waiting(context: RequestContext, shown_id: str, pending: PendingJob) -> Response:
+    """Show a pending job under the ID that was requested: a task of an array, or the whole array."""
+    view = replace(explain_waiting(context, pending), shown_id=shown_id)
+    context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
+    return context.page("waiting.html", view=view, now=context.backend.clock())
+
+
+def find_pending(report: JobReport | None) -> PendingJob | None:
+    """Return the pending job of a report, for the seconds until the queue is read again; None if it has started."""
+    if report is None or report.record.state not in WAITING_STATES or report.record.has_ended:
+        return None
+    return PendingJob(make_waiting_job(report.record), report.record.cluster)
+
+
+def explain_waiting(context: RequestContext, pending: PendingJob) -> WaitingView:
+    """Explain a pending job with what is known now of its own cluster."""
+    job, cluster = pending.job, pending.cluster or context.own_cluster
+    services, live = context.backend.queue, context.find_live(cluster)
+    view = make_waiting_view(
+        job,
+        pending.queue,
+        QueueFacts() if live is None else services.facts(live, needed_facts(job)),
+        services.waiting_times(cluster, job.partitions[0] if job.partitions else ""),
+        now_seconds=context.backend.clock(),
+        show_time=format_time,
+    )
+    named = context.link_cluster(cluster)
+    return replace(name_cluster(view, named) if named else view, cluster=cluster)
+
+
+def _reload_started(context: RequestContext, shown_id: str) -> Response:
+    if context.read_report(shown_id) is None:
+        raise not_found()
+    return Response(status_code=204, headers={"HX-Refresh": "true"})

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parse the query string of a page address, and render it for links."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, time
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from slurmscope.archive.interface import JobFilter, PagePosition
+from slurmscope.archive.metric_ranges import JobMetric, MetricKind, MetricRange
+from slurmscope.core.units import DAY_SECONDS, format_count, format_duration, format_seconds, parse_seconds
+from slurmscope.jobs.rule import Severity
+
+
+class BadQuery(Exception):
+    """The query string is invalid; the message says why."""
+
+
+_LIMIT = 40
+_HINTS = {
+    MetricKind.RATIO: "%",
+    MetricKind.SECONDS: "such as 90s, 15m, 2h or 1d",
+    MetricKind.COUNT: "",
+    MetricKind.CORE_SECONDS: "core-hours",
+}
+
+
+class RangeField(NamedTuple):
+    """Hold one row of the filter form; texts are as the person wrote them."""
+
+    key: str
+    label: str
+    hint: str
+    low: str
+    high: str
+
+
+def parse_ranges(given: Mapping[str, str]) -> tuple[MetricRange, ...]:
+    """Parse ``cpu_min`` and ``cpu_max``, and the same of other metrics."""
+    found = (MetricRange(metric, _parse(given, metric, "min"), _parse(given, metric, "max")) for metric in JobMetric)
+    return tuple(each for each in found if each.low is not None or each.high is not None)
+
+
+def render_ranges(ranges: Iterable[MetricRange]) -> dict[str, str]:
+    """Return the parameters of ranges; the reverse of ``parse_ranges``."""
+    return {
+        f"{each.metric.key}_{bound}": write_number(each.metric, number)
+        for each in ranges
+        for bound, number in (("min", each.low), ("max", each.high))
+        if number is not None
+    }
+
+
+def make_range_fields(ranges: Iterable[MetricRange]) -> tuple[RangeField, ...]:
+    """Return the rows of the filter form."""
+    texts = render_ranges(ranges)
+    return tuple(
+        RangeField(
+            metric.key,
+            metric.label,
+            _HINTS[metric.kind],
+            texts.get(f"{metric.key}_min", ""),
+            texts.get(f"{metric.key}_max", ""),
+        )
+        for metric in JobMetric
+    )
+
+
+def describe_bound(metric: JobMetric, *, is_low: bool) -> str:
+    """Describe the parameter of a bound in the documentation of the API."""
+    hint = f", {_HINTS[metric.kind]}" if _HINTS[metric.kind] else ""
+    return f"{metric.label}{hint}: {'at least this' if is_low else 'less than this'}."
+
+
+def write_number(metric: JobMetric, number: float) -> str:
+    """Write a number so that ``parse_ranges`` reads the same."""
+    if metric.kind is MetricKind.SECONDS:
+        return format_duration(number)
+    shown = number * 100 if metric.kind is MetricKind.RATIO else number
+    shown = shown / 3600 if metric.kind is MetricKind.CORE_SECONDS else shown
+    return f"{round(shown, 6):.10g}"
+
+
+def label_range(wanted: MetricRange) -> str:
+    """Return a range for people: ``10 % to 20 %``, ``1 h or more``."""
+    low, high = (None if bound is None else _label(wanted.metric, bound) for bound in (wanted.low, wanted.high))
+    if low is None:
+        return f"less than {high}"
+    return f"{low} or more" if high is None else f"{low} to less than {high}"
+
+
+def _label(metric: JobMetric, number: float) -> str:
+    match metric.kind:
+        case MetricKind.RATIO:
+            return f"{round(number * 100):d} %"
+        case MetricKind.SECONDS:
+            return format_seconds(number)
+        case MetricKind.CORE_SECONDS:
+            return format_count(number / 3600)
+        case MetricKind.COUNT:
+            return format_count(number)
+
+
+def _parse(given: Mapping[str, str], metric: JobMetric, bound: str) -> float | None:
+    text = given.get(f"{metric.key}_{bound}", "").strip().removesuffix("%").strip()
+    if not text:
+        return None
+    try:
+        number = _parse_range_number(metric, text[:_LIMIT])
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < 1e15:
+        hint = f", {_HINTS[metric.kind]}" if _HINTS[metric.kind] else ""
+        raise BadQuery(f"'{metric.key}_{bound}' must be a number{hint}.")
+    return number
+
+
+def _parse_range_number(metric: JobMetric, text: str) -> float:
+    if metric.kind is MetricKind.SECONDS:
+        return parse_seconds(text)
+    number = float(text)
+    if metric.kind is MetricKind.RATIO:
+        return number / 100
+    return number * 3600 if metric.kind is MetricKind.CORE_SECONDS else number
+
+
+PAGE_ROWS = 50
+MAX_IDS = 1000
+MAX_DAYS = 366
+
+SHOWN_ID = re.compile(r"[0-9]{1,10}(?:[_+][0-9]{1,10})?\Z", re.ASCII)
+NUMBER = re.compile(r"[0-9]{1,10}\Z", re.ASCII)
+
+_TEXT_LIMIT = 200
+_TEXT_KEYS = ("cluster", "user", "account", "partition", "state", "name", "rule", "node")
+_KEY = re.compile(r"([0-9]{1,10})-([0-9]{1,10})\Z", re.ASCII)
+
+
+def parse_filter(given: Mapping[str, str]) -> JobFilter:
+    """Parse the filter of a job list; empty and missing parameters match everything."""
+    texts = {key: _parse_text(given, key) for key in _TEXT_KEYS}
+    texts["state"] = texts["state"].upper()
+    return JobFilter(
+        **texts,
+        worst=_parse_severity(given.get("worst", "")),
+        array_job_id=_parse_number(given, "array"),
+        het_job_id=_parse_number(given, "het"),
+        shown_ids=_parse_ids(given),
+        since_seconds=_parse_day(given, "since"),
+        until_seconds=_parse_last_day(given),
+        is_running=_parse_choice(given, "running"),
+        ranges=parse_ranges(given),
+    )
+
+
+def parse_cluster(given: Mapping[str, str]) -> str:
+    """Parse the cluster of a page that has no other filter; empty for all clusters."""
+    return _parse_text(given, "cluster")
+
+
+def render_query(wanted: JobFilter, **more: str | int | None) -> str:
+    """Render a filter as a query string with its question mark; the reverse of ``parse_filter``."""
+    pairs: dict[str, str | int | None] = {
+        **{key: getattr(wanted, key) for key in _TEXT_KEYS},
+        "worst": wanted.worst.value if wanted.worst else None,
+        "array": wanted.array_job_id,
+        "het": wanted.het_job_id,
+        "ids": ",".join(wanted.shown_ids),
+        "since": render_day(wanted.since_seconds),
+        "until": last_day(wanted),
+        "running": {True: "yes", False: "no", None: None}[wanted.is_running],
+        **render_ranges(wanted.ranges),
+        **more,
+    }
+    kept = {key: str(value) for key, value in pairs.items() if value not in {None, ""}}
+    return f"?{urlencode(kept)}" if kept else ""
+
+
+def parse_position(text: str) -> PagePosition | None:
+    """Parse the position at which the previous page ended."""
+    if not text:
+        return None
+    match = _KEY.match(text)
+    if not match:
+        raise BadQuery("The position in the list is invalid. Start again from the first page.")
+    return PagePosition(int(match[1]), int(match[2]))
+
+
+def render_position(key: PagePosition | None) -> str | None:
+    """Render the position at which a page ended."""
+    return f"{key.submit_seconds}-{key.job_id}" if key else None
+
+
+def parse_days(given: Mapping[str, str], default: int = 30) -> int:
+    """Parse a number of days, at most a year: longer sums would slow down the archive for other users."""
+    days = _parse_number(given, "days")
+    if days is None:
+        return default
+    if not 1 <= days <= MAX_DAYS:
+        raise BadQuery(f"The number of days must be between 1 and {MAX_DAYS}.")
+    return days
+
+
+def parse_format(given: Mapping[str, str]) -> str:
+    """Parse the format of a table."""
+    table_format = given.get("format", "") or "html"
+    if table_format not in {"html", "csv", "json"}:
+        raise BadQuery("The format must be html, csv or json.")
+    return table_format
+
+
+def last_day(wanted: JobFilter) -> str | None:
+    """Render the last day of a filter; the filter ends at the following midnight."""
+    return None if wanted.until_seconds is None else render_day(wanted.until_seconds - DAY_SECONDS)
+
+
+def render_day(seconds: int | None) -> str | None:
+    """Render a time as its day in UTC."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).date().isoformat()
+
+
+def _parse_text(given: Mapping[str, str], key: str) -> str:
+    text = given.get(key, "").strip()
+    if len(text) > _TEXT_LIMIT or not text.isprintable():
+        raise BadQuery(f"'{key}' is too long or contains unprintable characters.")
+    return text
+
+
+def _parse_number(given: Mapping[str, str], key: str) -> int | None:
+    text = given.get(key, "").strip()
+    if not text:
+        return None
+    if not NUMBER.match(text):
+        raise BadQuery(f"'{key}' must be a whole number.")
+    return int(text)
+
+
+def _parse_ids(given: Mapping[str, str]) -> tuple[str, ...]:
+    ids = tuple(filter(None, given.get("ids", "").split(",", MAX_IDS)))
+    if not all(map(SHOWN_ID.match, ids)):
+        raise BadQuery(f"'ids' must be up to {MAX_IDS:,} job IDs such as 12 or 12_3, separated by commas.")
+    return ids
+
+
+def _parse_severity(text: str) -> Severity | None:
+    if text and text not in set(Severity):
+        raise BadQuery("The severity must be critical, warning or info.")
+    return Severity(text) if text else None
+
+
+def _parse_choice(given: Mapping[str, str], key: str) -> bool | None:
+    choices = {"": None, "yes": True, "no": False}
+    if (text := given.get(key, "")) not in choices:
+        raise BadQuery(f"'{key}' must be yes or no.")
+    return choices[text]
+
+
+def _parse_day(given: Mapping[str, str], key: str) -> int | None:
+    text = given.get(key, "").strip()
+    if not text:
+        return None
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or not 1970 <= day.year <= 2100:
+        raise BadQuery(f"'{key}' must be a date such as 2026-03-31.")
+    return int(datetime.combine(day, time(), UTC).timestamp())
+
+
+def _parse_last_day(given: Mapping[str, str]) -> int | None:
+    """Parse the last day; the filter ends at the following midnight."""
+    seconds = _parse_day(given, "until")
+    return None if seconds is None else seconds + DAY_SECONDS

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve the addresses of the older job portal that this one replaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from slurmscope.archive.interface import JobFilter
+from slurmscope.jobs.render.seed import render_seed_text, render_seed_usage
+from slurmscope.jobs.report import Chart, JobReport
+from slurmscope.portal.api import ERRORS
+from slurmscope.portal.context import Context, RequestContext, not_found
+from slurmscope.reports.page_paths import add_cluster
+
+MAX_JOBS = 1000
+
+_CHARTS = {
+    "jobs_rss": "memory",
+    "jobs_cpu_percent": "cpu",
+    "jobs_read_mb": "read",
+    "jobs_write_mb": "write",
+    "jobs_user_time": "cpu_split",
+    "jobs_system_time": "cpu_split",
+    "jobs_cpu_time_core": "cpu_core",
+}
+"""Our charts by the names of the older portal's metrics."""
+
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedUser:
+    """The uid of a user, and job IDs."""
+
+    user: str
+    uid: int | None
+    jobs: tuple[int, ...]
+
+
+@router.get("/mail/{job_id}", include_in_schema=False)
+def send_mail_text(context: Context, job_id: str) -> Response:
+    """Send the mail text; its last line is WARNING=true or WARNING=false."""
+    report = context.find_report(job_id)
+    short = f"/pdf/{job_id}"
+    path = add_cluster(short, context.link_cluster(report.record.cluster)) or short
+    return PlainTextResponse(render_seed_text(report, pdf_url=f"{context.public_url}{path}"))
+
+
+@router.get("/plot/{job_id}/{metric}", include_in_schema=False)
+async def send_plot(context: Context, job_id: str, metric: str) -> Response:
+    """Send the chart of one metric as PNG."""
+    chart = _find_chart(await run_in_threadpool(context.find_report, job_id), metric)
+    return Response(await context.documents.chart(chart), media_type="image/png")
+
+
+@router.get("/pie/{job_id}", include_in_schema=False)
+@router.get("/pie/{job_id}/", include_in_schema=False)
+async def send_pie(context: Context, job_id: str) -> Response:
+    """Send a pie chart of system and user time as PNG."""
+    report = await run_in_threadpool(context.find_report, job_id)
+    if report.summary.cpu.user_seconds is None or report.summary.cpu.system_seconds is None:
+        raise not_found()
+    return Response(await context.documents.pie(report), media_type="image/png")
+
+
+@router.get("/pdf/{job_id}", include_in_schema=False)
+async def send_pdf(context: Context, job_id: str) -> Response:
+    """Send the report as PDF."""
+    report = await run_in_threadpool(context.find_report, job_id)
+    headers = {"Content-Disposition": f'inline; filename="{job_id}_summary.pdf"'}
+    return Response(await context.documents.pdf(report), media_type="application/pdf", headers=headers)
+
+
+@router.get("/api/v1/jobs/{job_id}/usage", response_model=dict[str, object], responses=ERRORS, tags=["version 1"])
+def send_usage(context: Context, job_id: Annotated[str, Path(max_length=100)]) -> Response:
+    """Return what a finished job requested and used, in the format of the older portal."""
+    report = _find_for_api(context, job_id)
+    if not report.record.has_ended:
+        raise HTTPException(404, f"Job {job_id} is not finished")
+    return JSONResponse(render_seed_usage(report))
+
+
+@router.get("/api/v1/users/{name}", response_model=SeedUser, responses=ERRORS, tags=["version 1"])
+def send_user(context: Context, name: Annotated[str, Path(max_length=200)]) -> SeedUser:
+    """Return the uid and the newest jobs of a user, as far as the viewer has access."""
+    wanted = JobFilter(user=name)
+    is_self = name == context.viewer.name
+    if not name.isprintable() or not (is_self or context.viewer.is_staff or context.has_jobs(wanted)):
+        raise HTTPException(404, f"User {name} does not exist")
+    uid = context.backend.people.find_uid(name)
+    rows = context.archive.list_jobs(context.viewer, wanted, limit=MAX_JOBS).rows
+    if uid is None and not rows:
+        raise HTTPException(404, f"User {name} does not exist")
+    context.audit(f"user {name}", owner=name)
+    return SeedUser(user=name, uid=uid, jobs=tuple(row.job_id for row in rows))
+
+
+def _find_for_api(context: RequestContext, job_id: str) -> JobReport:
+    try:
+        return context.find_report(job_id)
+    except HTTPException as error:
+        raise HTTPException(404, f"Job {job_id} does not exist") from error
+
+
+def _find_chart(report: JobReport, metric: str) -> Chart:
+    wanted = _CHARTS.get(metric)
+    for chart in report.charts:
+        if chart.name == wanted and chart.times:
+            return chart
+    raise not_found()

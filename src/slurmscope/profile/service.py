@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receive Slurm's own samples of steps and tasks, if a socket or address is configured, and push them if wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slurmscope.core.check import Check
+from slurmscope.core.config import parse_path
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.settings import parse_text, setting
+from slurmscope.core.units import parse_positive_seconds
+from slurmscope.exporter.output_settings import parse_push_url
+from slurmscope.http.server.address import parse_address
+from slurmscope.profile.events import Profile
+from slurmscope.profile.influxdb import InboxOptions, ProfileInbox
+from slurmscope.profile.push import ProfilePush, open_profile_push
+from slurmscope.profile.receiver import ProfileReceiver
+from slurmscope.profile.steps import ProfileSteps
+
+INTERCONNECTS = ("ofed", "sysfs")
+
+
+def parse_inbox_address(given: object) -> str:
+    """Parse the address to listen on for writes; empty for none."""
+    text = parse_text(given)
+    try:
+        return str(parse_address(text)) if text else ""
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+def parse_interconnect(given: object) -> str:
+    """Parse the name of Slurm's interconnect plugin; empty if it is not known."""
+    name = parse_text(given).removeprefix("acct_gather_interconnect/")
+    if name and name not in INTERCONNECTS:
+        raise ValueError(f"{name!r} is not one of {', '.join(INTERCONNECTS)}")
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSettings:
+    """How samples of Slurm's profiling plugin are received; see docs/profiling.md."""
+
+    socket: Path | None = setting(
+        None,
+        help="Listen on this unix socket for Slurm's profiling plugin; ProfilePrometheusSocket in acct_gather.conf.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    influxdb_listen_address: str = setting(
+        "",
+        help="Listen here for Slurm's plugin acct_gather_profile/influxdb; ProfileInfluxDBHost in acct_gather.conf. "
+        "On a loopback address only root may write; others need TLS and users in web.config.file.",
+        parse=parse_inbox_address,
+        metavar="ADDRESS",
+    )
+    influxdb_gpus: bool = setting(
+        False,
+        help="Use the GPU fields of acct_gather_profile/influxdb; only if AccountingStorageTRES has gres/gpu.",
+    )
+    influxdb_interconnect: str = setting(
+        "",
+        help="AcctGatherInterconnectType where acct_gather_profile/influxdb is used: ofed or sysfs. Without it, "
+        "network bytes are left out, as their unit differs.",
+        parse=parse_interconnect,
+        metavar="NAME",
+    )
+    timeout: float = setting(
+        600.0,
+        help="Drop a step that sent nothing for this long; longer than the intervals of JobAcctGatherFrequency.",
+        parse=parse_positive_seconds,
+        metavar="DURATION",
+    )
+    push: str = setting(
+        "",
+        help="Push the samples to this Pushgateway under Slurm's own names, and delete them there at the step's end.",
+        parse=parse_push_url,
+        metavar="URL",
+        is_secret=True,
+    )
+    push_interval: float = setting(
+        5.0,
+        help="Minimum interval between pushes of the same job.",
+        parse=parse_positive_seconds,
+        metavar="DURATION",
+    )
+
+
+class NodeProfiling:
+    """Hold the receivers and the pushes, if there are any."""
+
+    def __init__(
+        self,
+        settings: ProfileSettings,
+        *,
+        grace_seconds: float,
+        host: str,
+        config_file: Path | None = None,
+        find_running: Callable[[], Collection[int] | None] = lambda: None,
+    ) -> None:
+        """Take how long ended steps are served, and the name by which pushed groups are recognised as ours.
+
+        ``find_running`` returns the jobs on this node, None if they are not known: writes do not say that a step ended.
+        """
+        self._inbox_options = InboxOptions(
+            address=settings.influxdb_listen_address,
+            config_file=config_file,
+            has_gpus=settings.influxdb_gpus,
+            interconnect=settings.influxdb_interconnect,
+        )
+        if settings.push and settings.socket is None and not settings.influxdb_listen_address:
+            raise ConfigError(
+                "profile.push needs profile.socket or profile.influxdb-listen-address, where the samples to push arrive"
+            )
+        self._settings = settings
+        self._find_running = find_running
+        self._host = host
+        self._steps = ProfileSteps(grace_seconds=grace_seconds, timeout_seconds=settings.timeout)
+        self._receivers: list[ProfileReceiver | ProfileInbox] = []
+        self._push: ProfilePush | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Receive and push until the block ends."""
+        settings = self._settings
+        with ExitStack() as stack:
+            if settings.socket is not None:
+                self._receivers.append(stack.enter_context(closing(ProfileReceiver(settings.socket, self._steps))))
+            if settings.influxdb_listen_address:
+                inbox = ProfileInbox(self._inbox_options, self._steps)
+                self._receivers.append(stack.enter_context(closing(inbox)))
+            if settings.push:
+                self._push = ProfilePush(settings.push, self._read_own, host=self._host)
+                stack.enter_context(open_profile_push(self._push, settings.push_interval))
+            yield
+
+    def read(self) -> Profile:
+        """Return the current steps, none if nothing is configured; raise SourceError if nothing can be received."""
+        self._end_steps()
+        profiles = [receiver.read() for receiver in self._receivers]
+        profile = next((profile for profile in profiles if profile.events), Profile())
+        return replace(profile, push_errors=self._push.errors if self._push else None)
+
+    def checks(self) -> Iterator[Check]:
+        """Check whether samples can be received."""
+        for receiver in self._receivers:
+            yield from receiver.checks()
+
+    def _read_own(self) -> Profile | None:
+        """Return the current steps, None while another process receives all of them."""
+        self._end_steps()
+        profiles = [receiver.read_own() for receiver in self._receivers]
+        return next((profile for profile in profiles if profile is not None), None)
+
+    def _end_steps(self) -> None:
+        if self._settings.influxdb_listen_address and (running := self._find_running()) is not None:
+            self._steps.end_missing(running)

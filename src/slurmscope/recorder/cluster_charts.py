@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make the charts of the cluster's last day from recorded metrics, at most once a minute."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from types import MappingProxyType
+from typing import Protocol
+
+from slurmscope.core.clock import Clock
+from slurmscope.core.errors import SlurmscopeError
+from slurmscope.core.log import fields
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.curves import align, sum_over
+from slurmscope.jobs.report import Chart, ChartLine
+from slurmscope.jobs.rule import Subject
+from slurmscope.jobs.series import Aggregation, Series, SeriesQuery
+from slurmscope.slurm.states import PENDING, RUNNING
+
+logger = logging.getLogger(__name__)
+
+
+MIN_POINTS = 3
+"""A chart of fewer points shows no more than the current values."""
+
+_STATE = ("state",)
+
+CLUSTER_CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
+    {
+        "jobs": SeriesQuery(metric="slurm_jobs", how=Aggregation.MEAN, each=_STATE, by=_STATE),
+        "cores": SeriesQuery(metric="slurm_cpus", how=Aggregation.MEAN, each=_STATE, by=_STATE),
+    }
+)
+"""Queries by the names of the charts that they are drawn in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """Describe one chart: ``lines`` are labels by state, ``total`` is the label of the sum over states."""
+
+    name: str
+    title: str
+    unit: str
+    help: str
+    lines: Mapping[str, str]
+    total: str = ""
+
+
+def make_cluster_charts(curves: Mapping[str, Sequence[Series]]) -> tuple[Chart, ...]:
+    """Make every chart that has enough points from the results of :data:`CLUSTER_CURVES`."""
+    made = (_chart(plan, curves.get(plan.name, ())) for plan in _PLANS)
+    return tuple(chart for chart in made if len(chart.times) >= MIN_POINTS)
+
+
+def _chart(plan: _Plan, curves: Sequence[Series]) -> Chart:
+    aligned = align([series for series in curves if series.labels[0] in plan.lines])
+    lines = [
+        ChartLine(label=label, values=aligned.rows[state,])
+        for state, label in plan.lines.items()
+        if (state,) in aligned.rows
+    ]
+    if plan.total:
+        lines.append(ChartLine(label=plan.total, values=sum_over(aligned)))
+    return Chart(
+        name=plan.name,
+        title=plan.title,
+        unit=plan.unit,
+        subject=Subject.NODES,
+        times=aligned.times,
+        lines=tuple(lines),
+        help=plan.help,
+    )
+
+
+_PLANS = (
+    _Plan(
+        name="jobs", title="Jobs", unit="count", lines={RUNNING: "running", PENDING: "pending"},
+        help="Running and pending jobs; each task of an array is a job.",
+    ),
+    _Plan(
+        name="cores", title="Cores", unit="cores", total="all",
+        lines={"allocated": "allocated", "idle": "idle", "unusable": "unusable"},
+        help="Allocated cores, idle cores, and idle cores on nodes that take no jobs (unusable).",
+    ),
+)  # fmt: skip
+
+
+READ_POINTS = 1440
+"""One per minute, so that a recording of a few minutes has several. Charts are thinned when they are made."""
+CACHE_SECONDS = 60.0
+TIMEOUT_SECONDS = 5.0
+
+
+class ClusterSeries(Protocol):
+    """Read metrics of the cluster; see ``store.recorder.series``."""
+
+    def read_cluster(
+        self, wanted: SeriesQuery, start_seconds: float, end_seconds: float, *, points: int, until: float
+    ) -> tuple[Series, ...]:
+        """Return curves of at most ``points`` points; raises ``SourceError``."""
+        ...
+
+
+class ClusterCharts:
+    """Cache the charts of the last day; thread-safe."""
+
+    def __init__(self, series: ClusterSeries, clock: Clock | None = None) -> None:
+        self._series = series
+        self._clock = clock or Clock()
+        self._lock = threading.Lock()
+        self._charts: tuple[Chart, ...] = ()
+        self._read_at = -inf
+
+    def get(self) -> tuple[Chart, ...]:
+        """Return the charts; concurrent callers wait for one read."""
+        with self._lock:
+            if self._clock.monotonic() - self._read_at >= CACHE_SECONDS:
+                self._charts = self._read()
+                self._read_at = self._clock.monotonic()
+            return self._charts
+
+    def _read(self) -> tuple[Chart, ...]:
+        now, until = self._clock.wall(), self._clock.monotonic() + TIMEOUT_SECONDS
+        try:
+            return make_cluster_charts(
+                {
+                    name: self._series.read_cluster(wanted, now - DAY_SECONDS, now, points=READ_POINTS, until=until)
+                    for name, wanted in CLUSTER_CURVES.items()
+                }
+            )
+        except SlurmscopeError as error:
+            # The page shows current values even without charts.
+            logger.warning("charts of the cluster could not be made", extra=fields(error=str(error)))
+            return ()

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Archive the jobs of one cluster that ended, so that their reports outlive the retention of Prometheus.
+
+The checkpoint, up to which accounting was read, is kept in the archive and moves on only when everything before it is
+stored: a restart, an unreachable server or jobs that PrivateData hides cost time, but no job. Every cluster has its
+own checkpoint, since several may share an archive. Records may reach accounting late: every round reads the last hour
+again, once an hour the last day, and looks up running jobs until their end is known. Archived runs are skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from slurmscope.archive.interface import Archive, RunId
+from slurmscope.core.clock import Clock
+from slurmscope.core.errors import ArchiveTooLarge, SlurmscopeError, SourceError
+from slurmscope.core.log import fields
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.record import JobAccounting, JobRecord
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.summary import JobSummary
+from slurmscope.reporter.ended_reports import BATCH_JOBS, EndedReports
+from slurmscope.reporter.incomplete_reports import IncompleteArchive, IncompleteReports
+from slurmscope.reporter.retention import ReporterCheckpoints
+from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reports.make import ReportMaker
+
+logger = logging.getLogger(__name__)
+
+
+T = TypeVar("T")
+
+CHECKPOINT = "accounting read until"
+"""Name of the checkpoint of all clusters together that earlier releases wrote."""
+CLUSTER_CHECKPOINT = f"{CHECKPOINT}: "
+"""How the name of a cluster's checkpoint begins; the name of the cluster follows."""
+FAILING_CHECKPOINT = "series failing since: "
+"""Prefix of the checkpoint that holds since when the time series server of a cluster has been failing."""
+GIVEN_UP = "given up"
+"""What follows that time if jobs no longer wait for it."""
+READ_AGAIN_SECONDS = 7 * DAY_SECONDS
+OVERLAP_SECONDS = 3600
+FAR_OVERLAP_SECONDS = 86400
+WINDOW_SECONDS = 6 * 3600
+REFRESHED_JOBS = 500
+"""Running jobs that are measured again in one round; if there are more, they take turns."""
+NEW_JOBS = 2000
+"""Running jobs that are measured for the first time in one round; a new archive of a large cluster has many."""
+NEW_JOBS_SECONDS = 60.0
+"""Time for these; the rest waits for the next round, so that a slow server does not delay ended jobs."""
+FAILED_PAUSE_SECONDS = 3600.0
+"""Pause before a running job is measured again for which alone the time series server failed."""
+NO_ROOM = "The curves of this job could not be archived."
+NO_ROOM_AT_ALL = "The measurements of this job could not be archived: they are too large."
+BUG = "Jobs are not being archived: the reporter failed because of a bug; see its log."
+
+
+class ReporterArchive(Archive, IncompleteArchive, Protocol):
+    """Store reports."""
+
+    def flush(self) -> None:
+        """Make the file of the archive complete without its WAL."""
+        ...
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters that have jobs in the archive."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReporterProgress:
+    """Hold the progress of a reporter, or of all of them."""
+
+    jobs_archived: int = 0
+    rounds: int = 0
+    failures: int = 0
+    read_until_seconds: float | None = None
+    problem: str = ""
+    """Why the last round failed; empty when it succeeded."""
+
+
+def _run_of(job: JobRecord) -> RunId:
+    return job.cluster, job.job_id, job.submit_seconds
+
+
+class Reporter:
+    """Read the accounting of one cluster, make reports and store them, round by round."""
+
+    def __init__(  # noqa: PLR0913 - three sources and their settings
+        self,
+        accounting: JobAccounting,
+        maker: ReportMaker,
+        archive: ReporterArchive,
+        checkpoints: ReporterCheckpoints,
+        settings: ReporterSettings,
+        *,
+        cluster: str,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take the name of the cluster, its accounting and the other parts; nothing is read yet."""
+        self.cluster = cluster
+        self._accounting = accounting
+        self._maker = maker
+        self._archive = archive
+        self._checkpoints = checkpoints
+        self._settings = settings
+        self._clock = clock or Clock()
+        self._far_overlap_due = 0.0
+        self._next_refreshed = 0
+        self._paused: dict[RunId, float] = {}
+        """Running jobs for which alone the server failed, and when they are measured again."""
+        self._ended = EndedReports(maker, accounting, archive, cluster=cluster, give_up_seconds=settings.give_up)
+        self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock, cluster=cluster)
+        self._failing_since: float | None = None
+        self._kept_failing_since = ""
+        self.progress = ReporterProgress()
+
+    def work(self) -> None:
+        """Do one round; failures are logged and retried in the next. Only bugs are raised."""
+        try:
+            self._resume()
+            try:
+                self._archive_ended()
+            finally:
+                self._keep_failing_since()
+            self._refresh_running()
+            self._incomplete.work()
+            self._archive.flush()
+        except SlurmscopeError as error:
+            logger.warning(
+                "archiving of jobs failed; retrying in the next round",
+                extra=fields(f"archiving {self.cluster}", cluster=self.cluster, reason=str(error)),
+            )
+            self._note_failure(str(error))
+        except Exception:
+            self._note_failure(BUG)
+            raise
+        else:
+            self._failing_since = None
+            self.progress = replace(self.progress, rounds=self.progress.rounds + 1, problem="")
+
+    def has_failed_for(self, seconds: float) -> bool:
+        """Return whether all rounds of the last so many seconds failed; if they did, restart the count."""
+        now = self._clock.monotonic()
+        if self._failing_since is None or now - self._failing_since < seconds:
+            return False
+        self._failing_since = None
+        return True
+
+    def _resume(self) -> None:
+        """Read since when the server has been failing, as this or another process stored it."""
+        kept = self._checkpoints.read_checkpoint(FAILING_CHECKPOINT + self.cluster) or ""
+        if kept != self._kept_failing_since:
+            self._kept_failing_since = kept
+            since, _, given_up = kept.partition(" ")
+            self._ended.failing_since = parse_checkpoint(since, self._clock.wall())
+            self._ended.has_given_up = given_up == GIVEN_UP
+
+    def _keep_failing_since(self) -> None:
+        since = self._ended.failing_since
+        text = "" if since is None else str(int(since))
+        if self._ended.has_given_up:
+            text += f" {GIVEN_UP}"
+        if text != self._kept_failing_since:
+            self._checkpoints.write_checkpoint(FAILING_CHECKPOINT + self.cluster, text)
+            self._kept_failing_since = text
+
+    def _note_failure(self, problem: str) -> None:
+        if self._failing_since is None:
+            self._failing_since = self._clock.monotonic()
+        self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=problem)
+
+    def _archive_ended(self) -> None:
+        now = self._clock.wall()
+        since, until = self._read_checkpoint(now), int(now - self._settings.settle)
+        overlap = self._overlap_seconds()
+        while since < until:
+            end = min(until, since + WINDOW_SECONDS)
+            for batch in _batches(self._not_stored(self._accounting.read_ended(since - overlap, end))):
+                self._store_ended(batch, now)
+            since, overlap = end, OVERLAP_SECONDS
+            self._write_checkpoint(since)
+            self.progress = replace(self.progress, read_until_seconds=float(since))
+
+    def _overlap_seconds(self) -> int:
+        """Return how far to read back for late records: an hour, and once an hour a day."""
+        if self._clock.monotonic() < self._far_overlap_due:
+            return OVERLAP_SECONDS
+        self._far_overlap_due = self._clock.monotonic() + OVERLAP_SECONDS
+        return FAR_OVERLAP_SECONDS
+
+    def _read_checkpoint(self, now: float) -> int:
+        read_until = parse_checkpoint(self._checkpoints.read_checkpoint(CLUSTER_CHECKPOINT + self.cluster), now)
+        if read_until is None:
+            read_until = self._find_start(now)
+            # From the first round on, so that nothing is lost if accounting cannot be read for longer than that.
+            self._write_checkpoint(read_until)
+        return read_until
+
+    def _write_checkpoint(self, read_until: int) -> None:
+        self._checkpoints.write_checkpoint(CLUSTER_CHECKPOINT + self.cluster, str(read_until))
+
+    def _find_start(self, now: float) -> int:
+        """Return where to begin with a cluster that has no checkpoint, given that of an earlier release.
+
+        That one is right for the only cluster of an archive. If there are several, one of them may have moved it past
+        jobs of another: so a week is read again, of which archived jobs are skipped.
+        """
+        look_back = int(now - self._settings.look_back)
+        earlier = parse_checkpoint(self._checkpoints.read_checkpoint(CHECKPOINT), now)
+        if earlier is None:
+            return look_back
+        known = self._archive.clusters()
+        if known == (self.cluster,):
+            return earlier
+        return min(earlier, max(look_back, int(now - READ_AGAIN_SECONDS)) if self.cluster in known else look_back)
+
+    def _not_stored(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:
+        for batch in _batches(records):
+            known = self._archive.ended_runs([record.job_id for record in batch])
+            yield from (record for record in batch if _run_of(record) not in known and not self._is_awaited(record))
+
+    def _is_awaited(self, record: JobRecord) -> bool:
+        """Return whether the rest of a partial record may still arrive: for an hour, in which it is read again."""
+        return record.is_partial and self._clock.wall() - (record.end_seconds or 0) < OVERLAP_SECONDS
+
+    def _store_ended(self, batch: Sequence[JobRecord], now: float) -> None:
+        for reports in self._ended.make(batch, now):
+            self._save(reports)
+            self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + len(reports))
+
+    def _save(self, reports: Sequence[JobReport]) -> None:
+        """Store a batch; one by one where it is too large, so that only the report that is too large loses anything.
+
+        Other errors are raised: an archive that is locked or slow stores the curves in a later round.
+        """
+        try:
+            self._archive.save(reports)
+        except ArchiveTooLarge:
+            for report in reports:
+                self._save_alone(report)
+
+    def _save_alone(self, report: JobReport) -> None:
+        """Store a report; if it is too large, without its curves; if it still is, with its accounting record only."""
+        summary = JobSummary(record=report.record, run_seconds=report.summary.run_seconds)
+        without_curves = replace(report, charts=(), missing=(*report.missing, NO_ROOM))
+        for smaller in (report, without_curves):
+            try:
+                self._archive.save([smaller])
+            except ArchiveTooLarge:
+                continue
+            return
+        self._archive.save([JobReport(summary=summary, made_seconds=report.made_seconds, missing=(NO_ROOM_AT_ALL,))])
+
+    def _refresh_running(self) -> None:
+        """Store what runs now, and look up how runs ended that no longer run."""
+        running = {_run_of(record): record for record in self._accounting.read_current() if record.is_running}
+        unfinished = self._archive.unfinished_runs(cluster=self.cluster)
+        ordered = sorted(running)
+        first = self._next_refreshed % max(1, len(ordered))
+        refreshed = (ordered * 2)[first : first + min(REFRESHED_JOBS, len(ordered))]
+        self._next_refreshed = first + REFRESHED_JOBS
+        self._store_new(record for run, record in running.items() if run not in unfinished)
+        self._measure_again(running[run] for run in refreshed if run in unfinished)
+        self._store_ends(unfinished - running.keys())
+
+    def _store_new(self, records: Iterable[JobRecord]) -> None:
+        """Store running jobs for the first time: a limited number, since measuring them takes time."""
+        until = self._clock.monotonic() + NEW_JOBS_SECONDS
+        for batch in _batches(islice(records, NEW_JOBS)):
+            self._save(self._maker.make(batch))
+            if self._clock.monotonic() >= until:
+                return
+
+    def _measure_again(self, records: Iterable[JobRecord]) -> None:
+        """Update running jobs, except those for which the server fails: old numbers are better than none."""
+        now = self._clock.monotonic()
+        self._paused = {run: until for run, until in self._paused.items() if now < until}
+        try:
+            for batch in _batches(record for record in records if _run_of(record) not in self._paused):
+                for reports in filter(None, self._ended.measure_running(batch, self._pause)):
+                    self._save(reports)
+        except SourceError as error:
+            logger.warning(
+                "running jobs were not measured again; retrying in the next round",
+                extra=fields(f"running {self.cluster}", cluster=self.cluster, reason=str(error)),
+            )
+
+    def _pause(self, records: Iterable[JobRecord]) -> None:
+        until = self._clock.monotonic() + FAILED_PAUSE_SECONDS
+        self._paused.update((_run_of(record), until) for record in records)
+
+    def _store_ends(self, runs: Set[RunId]) -> None:
+        """Store how these runs ended, and no others.
+
+        Accounting also returns earlier runs, and all tasks of an array: Prometheus may have deleted their series.
+        """
+        now = self._clock.wall()
+        for job_ids in _batches(sorted({job_id for _, job_id, _ in runs})):
+            records = self._not_stored(self._accounting.read_jobs(job_ids))
+            for batch in _batches(record for record in records if record.has_ended and _run_of(record) in runs):
+                self._store_ended(batch, now)
+
+
+def parse_checkpoint(text: str | None, now: float) -> int | None:
+    """Parse a checkpoint; one in the future was written with a wrong clock, and is none."""
+    read_until = int(text) if text and text.isdecimal() else None
+    return None if read_until is None or read_until > now else read_until
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(items)
+    while batch := list(islice(left, BATCH_JOBS)):
+        yield batch

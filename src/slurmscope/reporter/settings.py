@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the reporter: how jobs are archived, and how long they are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.settings import setting
+from slurmscope.core.units import format_duration, parse_positive_seconds, parse_seconds
+from slurmscope.reporter.retention import parse_keep_seconds, parse_points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReporterSettings:
+    """How ended jobs are archived, and how long they are kept."""
+
+    enabled: bool = setting(
+        True,
+        help="Archive ended jobs, unless another portal of the same archive does; if disabled, only serve pages.",
+        flag="reporter",
+    )
+    interval: float = setting(
+        60.0, help="Interval between polls of accounting.", parse=parse_positive_seconds, metavar="DURATION"
+    )
+    settle: float = setting(
+        120.0,
+        help="Time to wait after the end of a job before summarizing it, so that its last samples arrive.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
+    look_back: float = setting(
+        7 * 86400.0,
+        help="How far back to read jobs when the archive is new.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
+    give_up: float = setting(
+        86400.0,
+        help="How long to wait for an unreachable Prometheus server before archiving jobs without curves.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
+    keep_curves: float = setting(
+        365 * 86400.0,
+        help="How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",
+        parse=parse_keep_seconds,
+        metavar="DURATION",
+    )
+    thin_curves_after: float = setting(
+        0.0,
+        help="Age at which curves of ended jobs are thinned, at least 7d; 0s never thins them.",
+        parse=parse_keep_seconds,
+        metavar="DURATION",
+    )
+    thin_curves_points: int = setting(
+        60,
+        help="Points of a thinned curve, 10 to 300; each is a mean, for memory the maximum.",
+        parse=parse_points,
+        metavar="N",
+    )
+    keep_jobs: float = setting(
+        0.0,
+        help="How long to keep ended jobs, at least 7d; 0s keeps them forever.",
+        parse=parse_keep_seconds,
+        metavar="DURATION",
+    )
+    keep_audit: float = setting(
+        365 * 86400.0,
+        help="How long to keep audit records of staff access, at least 7d; 0s keeps them forever.",
+        parse=parse_keep_seconds,
+        metavar="DURATION",
+    )
+
+
+def check_retention(settings: ReporterSettings) -> None:
+    """Raise ConfigError if curves would be deleted before they are thinned."""
+    thin, keep = settings.thin_curves_after, settings.keep_curves
+    if thin and 0 < keep <= thin:
+        raise ConfigError(
+            f"reporter.thin-curves-after is {format_duration(thin)}, but reporter.keep-curves deletes curves after "
+            f"{format_duration(keep)}: none would be thinned"
+        )

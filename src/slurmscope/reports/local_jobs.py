@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read jobs for ``slurmscope report`` on this host: from the archive if it is readable, and from accounting."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.core.config import Config
+from slurmscope.core.errors import ConfigError, SourceError
+from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.script import JobScript
+from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.reports.arrays import find_array
+from slurmscope.reports.live_cache import WaitingTimesCache
+from slurmscope.reports.resubmission import add_resubmission
+from slurmscope.reports.scripts import ScriptReader
+from slurmscope.reports.sources import Reporting, open_recorded, open_reporting
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobList:
+    """Hold rows of jobs.
+
+    ``is_cut`` says that there are more than were requested, and ``problem`` why some may be missing.
+    """
+
+    rows: tuple[JobRow, ...]
+    is_cut: bool = False
+    problem: str = ""
+
+
+class JobSource(Protocol):
+    """Read jobs that the user may see; raises ``SlurmscopeError``."""
+
+    def user(self) -> str:
+        """Return the name of the user whose jobs are their own."""
+        ...
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters of the archive, of which links to the portal name one; none if they are unknown."""
+        ...
+
+    def report(self, shown_id: str, cluster: str = "") -> JobReport | None:
+        """Return the newest run of a job; None when there is no such job.
+
+        Raises AmbiguousName without a cluster if several have a job of this ID.
+        """
+        ...
+
+    def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
+        """Return the newest run of each matching job, newest submission first."""
+        ...
+
+    def read_array(self, array_id: int, cluster: str = "") -> JobList:
+        """Return the newest run of each task of an array, in their order; none if this is no array."""
+        ...
+
+    def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
+        """Return the reports of the tasks of an array."""
+        ...
+
+    def read_script(self, report: JobReport, cluster: str = "") -> JobScript | None:
+        """Return the script of a job that Slurm stored; None if there is none, or the user may not see it."""
+        ...
+
+
+PERIODS_DAYS = (1, 7, 30)
+"""How far back accounting is searched for a user's jobs, if no time is given: until there are enough."""
+
+
+class LocalJobs:
+    """Read jobs with the rights of the user who runs the command."""
+
+    def __init__(
+        self, reporting: Reporting, scripts: ScriptReader, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        """Take the opened sources, which the caller closes."""
+        self._reporting = reporting
+        self._scripts = scripts
+        self._wall_clock = wall_clock
+
+    def user(self) -> str:
+        """Return the user who runs the command."""
+        try:
+            return pwd.getpwuid(os.getuid()).pw_name
+        except KeyError as error:
+            raise ConfigError(f"user ID {os.getuid()} has no name on this host; name jobs by their IDs") from error
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters of the archive."""
+        return self._reporting.clusters()
+
+    def report(self, shown_id: str, cluster: str = "") -> JobReport | None:
+        """Return the newest run of a job.
+
+        Raises SourceError or ArchiveError when the job was not found and a source could not be read.
+        """
+        report = self._reporting.finder.report(EVERYTHING, shown_id, cluster)
+        outages = self._reporting.outages.messages()
+        if report is None and outages:
+            raise SourceError(f"job {shown_id} was not found: {'; '.join(outages)}")
+        archive = self._reporting.archive
+        return report and add_resubmission(archive, WaitingTimesCache(archive), EVERYTHING, report)
+
+    def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
+        """Return the newest run of each matching job; without an archive, a user's jobs of the last 30 days."""
+        rows, problem = self._read_archived(wanted, limit), ""
+        try:
+            rows += self._read_live(wanted, limit, {_run_id(row) for row in rows if row.end_seconds is not None})
+        except SourceError as error:
+            if not rows:
+                raise
+            problem = f"Accounting could not be read: {error}"
+        newest: dict[tuple[str, int], JobRow] = {}
+        for row in sorted(rows, key=lambda row: (row.submit_seconds, row.start_seconds or 0)):
+            newest[row.cluster, row.job_id] = row
+        ordered = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
+        return JobList(rows=tuple(ordered[:limit]), is_cut=len(ordered) > limit, problem=problem)
+
+    def read_array(self, array_id: int, cluster: str = "") -> JobList:
+        """Return the newest run of each task of an array."""
+        from slurmscope.archive.job_rows import make_job_row
+
+        return JobList(rows=tuple(map(make_job_row, self.array_reports(array_id, cluster))))
+
+    def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
+        """Return the reports of the tasks of an array."""
+        parts = self._reporting
+        return find_array(
+            EVERYTHING,
+            array_id,
+            cluster=cluster,
+            archive=parts.archive,
+            accounting=parts.accounting,
+            maker=parts.maker,
+        )
+
+    def read_script(self, report: JobReport, cluster: str = "") -> JobScript | None:
+        """Return the script of a job, whose record has its cluster; Slurm shows it to its owner and to operators."""
+        return self._scripts.read(report.record)
+
+    def _read_archived(self, wanted: JobFilter, limit: int) -> list[JobRow]:
+        if self._reporting.archive is None:
+            return []
+        # One more than is shown, to know whether there are more.
+        return list(self._reporting.archive.list_jobs(EVERYTHING, wanted, limit=limit + 1).rows)
+
+    def _read_live(self, wanted: JobFilter, limit: int, archived: set[tuple[str, int, int]]) -> list[JobRow]:
+        """Make rows of the jobs in accounting of which the archive does not have the end."""
+        from slurmscope.archive.job_rows import make_job_row
+
+        if wanted.shown_ids:
+            bases = {int(shown_id.replace("+", "_").partition("_")[0]) for shown_id in wanted.shown_ids}
+            found: Iterable[JobRecord] = self._reporting.accounting.read_jobs(sorted(bases))
+        else:
+            found = self._read_user(wanted, limit)
+        records = [record for record in found if _matches(record, wanted) and _record_id(record) not in archived]
+        records.sort(key=lambda record: record.submit_seconds, reverse=True)
+        return [make_job_row(report) for report in self._reporting.maker.make(records[: limit + 1])]
+
+    def _read_user(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
+        now = int(self._wall_clock())
+        read = self._reporting.accounting.read_user
+        if wanted.since_seconds is not None:
+            return list(read(wanted.user, wanted.since_seconds, now))
+        records: list[JobRecord] = []
+        for days in PERIODS_DAYS:
+            records = [each for each in read(wanted.user, now - days * DAY_SECONDS, now) if _matches(each, wanted)]
+            if len(records) > limit or self._reporting.archive is not None:
+                break
+        return records
+
+
+@contextmanager
+def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[LocalJobs]:
+    """Open the sources of this host."""
+    with open_reporting(config, environment, series=open_recorded(config, environment)) as reporting:
+        yield LocalJobs(reporting, ScriptReader(SlurmCommands(config.of(SlurmSettings), environment).run))
+
+
+def _matches(record: JobRecord, wanted: JobFilter) -> bool:
+    return (
+        wanted.cluster in {"", record.cluster}
+        and (not wanted.user or record.user == wanted.user)
+        and (not wanted.state or record.state == wanted.state)
+        and (not wanted.shown_ids or bool({record.shown_id, str(record.array_job_id)} & set(wanted.shown_ids)))
+        and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)
+    )
+
+
+def _run_id(row: JobRow) -> tuple[str, int, int]:
+    return row.cluster, row.job_id, row.submit_seconds
+
+
+def _record_id(record: JobRecord) -> tuple[str, int, int]:
+    return record.cluster, record.job_id, record.submit_seconds

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limit how many jobs people look up in accounting: each lookup starts an sacct, or queries Slurm's database.
+
+A person who tries many job IDs gets an error early, and leaves queries for others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from slurmscope.core.errors import ServerBusy
+
+MAX_CONCURRENT = 2
+"""Lookups of one person at the same time; half of what accounting answers."""
+BURST, PER_SECOND = 20, 1.0
+"""Lookups of one person: so many at once, then so many per second."""
+ALL_BURST, ALL_PER_SECOND = 100, 10.0
+"""Lookups of all people together."""
+MAX_PEOPLE = 10_000
+MESSAGE = "too many jobs were looked up in accounting; try again in a few seconds"
+
+
+class TooManyLookups(ServerBusy):
+    """Too many jobs were looked up in accounting, by this person or by all."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Hold a number of lookups that grows with time up to a burst."""
+
+    left: float
+    at: float
+
+    def take(self, now: float, burst: float, per_second: float) -> bool:
+        self.left, self.at = min(burst, self.left + max(0.0, now - self.at) * per_second), now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
+class LookupLimits:
+    """Count lookups by person; thread-safe."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        queue_timeout_seconds: float = 10.0,
+        message: str = MESSAGE,
+    ) -> None:
+        """Start with full bursts; ``message`` is for people beyond a limit."""
+        self._clock = clock
+        self._queue_timeout_seconds = queue_timeout_seconds
+        self._message = message
+        self._all = _Bucket(ALL_BURST, clock())
+        self._people: OrderedDict[str, _Bucket] = OrderedDict()
+        self._running: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+
+    def __len__(self) -> int:
+        """Count the people."""
+        return len(self._people)
+
+    @contextmanager
+    def turn(self, person: str) -> Iterator[None]:
+        """Wait until this person has less than two lookups under way; raise TooManyLookups after the timeout."""
+        with self._ended:
+            if not self._ended.wait_for(lambda: self._running[person] < MAX_CONCURRENT, self._queue_timeout_seconds):
+                raise TooManyLookups(self._message)
+            self._running[person] += 1
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._running[person] -= 1
+                # Without those that are 0.
+                self._running += Counter()
+                self._ended.notify_all()
+
+    def count(self, person: str) -> None:
+        """Count one lookup; raise TooManyLookups if there were too many."""
+        with self._lock:
+            if not self._take(person):
+                raise TooManyLookups(self._message)
+
+    def _take(self, person: str) -> bool:
+        now = self._clock()
+        bucket = self._people.setdefault(person, _Bucket(BURST, now))
+        self._people.move_to_end(person)
+        while len(self._people) > MAX_PEOPLE:
+            self._people.popitem(last=False)
+        # In this order: a person beyond their own limit takes nothing from the others.
+        return bucket.take(now, BURST, PER_SECOND) and self._all.take(now, ALL_BURST, ALL_PER_SECOND)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare the settings of reports, mails and digests."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from slurmscope.accounting.settings import AccountingSettings
+from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.core.config import Config, parse_path
+from slurmscope.core.settings import DURATION, SIZE, Parse, Section, one_of, parse_text, setting
+from slurmscope.core.units import parse_bytes, parse_positive_seconds, parse_seconds
+from slurmscope.exporter.settings import LogSettings
+from slurmscope.http.client.address import ServerAddress, parse_address
+from slurmscope.jobs.findings import RULES
+from slurmscope.jobs.rule import Rule
+from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.recorder.settings import RecorderSettings
+from slurmscope.reports.page_paths import job_path
+from slurmscope.slurm.command import SlurmSettings
+
+
+def parse_threshold(given: object) -> float:
+    """Parse a number of 0 or more."""
+    try:
+        number = float(given) if isinstance(given, str | int | float) and not isinstance(given, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{given!r} is not a number of 0 or more")
+    return number
+
+
+def parse_seconds_threshold(given: object) -> float:
+    """Parse a number of seconds, or a duration with units."""
+    try:
+        return parse_seconds(parse_threshold(given))
+    except ValueError:
+        return parse_seconds(given)
+
+
+def parse_bytes_threshold(given: object) -> float:
+    """Parse a number of bytes, or a size with a unit."""
+    try:
+        return parse_threshold(given)
+    except ValueError:
+        return parse_bytes(str(given))
+
+
+_UNITS: Mapping[str, tuple[Parse, str]] = {
+    "seconds": (parse_seconds_threshold, DURATION),
+    "bytes": (parse_bytes_threshold, SIZE),
+    "ratio": (parse_threshold, "RATIO"),
+    "count": (parse_threshold, "COUNT"),
+    "per second": (parse_threshold, "NUMBER"),
+}
+"""Parser and metavar by the unit of a threshold."""
+
+
+def rule_sections() -> Iterator[Section]:
+    """Yield a section for each rule that has thresholds."""
+    yield from _SECTIONS.values()
+
+
+def rule_section(rule_id: str) -> Section | None:
+    """Return the section of one rule; None when it has no thresholds."""
+    return _SECTIONS.get(rule_id)
+
+
+def thresholds_of(config: Config) -> Mapping[str, float]:
+    """Return the current value of every threshold, by ``rule.threshold``."""
+    return {
+        f"{rule_id}.{declared.attribute}": _number(config.values[declared.key].value)
+        for rule_id, section in _SECTIONS.items()
+        for declared in section.settings()
+    }
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _section(rule: Rule) -> Section:
+    declared = [
+        (
+            threshold.name,
+            float,
+            setting(
+                threshold.default,
+                help=threshold.help,
+                parse=_UNITS[threshold.unit][0],
+                metavar=_UNITS[threshold.unit][1],
+            ),
+        )
+        for threshold in rule.thresholds
+    ]
+    made = dataclasses.make_dataclass(f"{rule.id}_thresholds", declared, frozen=True, kw_only=True)
+    return Section(name=f"rules.{rule.id.replace('_', '-')}", type=made)
+
+
+_SECTIONS: Mapping[str, Section] = {rule.id: _section(rule) for rule in RULES if rule.thresholds}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Which portal to read jobs from, and how to authenticate."""
+
+    url: ServerAddress | None = setting(
+        None,
+        help="Portal to read jobs from, instead of this host's archive and accounting: https://HOST[:PORT][/PREFIX].",
+        parse=parse_address,
+        metavar="URL",
+    )
+    token_file: Path = setting(
+        Path("~/.config/slurmscope/token"),
+        help="File with the portal token of slurmscope report, readable by its owner only; without it, munge is used.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    token_over_http: bool = setting(
+        False, help="Send the token to portals on other hosts without TLS, where the network can read it."
+    )
+    ca_file: Path | None = setting(
+        None, help="CA file that verifies the portal; default is the system's.", parse=parse_path, metavar="FILE"
+    )
+    timeout: float = setting(
+        20.0, help="Timeout for each request to the portal.", parse=parse_positive_seconds, metavar="DURATION"
+    )
+
+
+def is_private(address: ServerAddress) -> bool:
+    """Return whether the network cannot read what is sent: TLS, loopback or a unix socket."""
+    if address.is_tls or address.socket_path or address.host == "localhost":
+        return True
+    try:
+        return ip_address(address.host).is_loopback
+    except ValueError:
+        return False
+
+
+def portal_link(shown_id: str, settings: ClientSettings, *, cluster: str = "") -> str:
+    """Return the address of a job's page; empty without a portal that browsers can reach."""
+    address = settings.url
+    if address is None or address.socket_path:
+        return ""
+    usual = ":443" if address.is_tls else ":80"
+    scheme = "https" if address.is_tls else "http"
+    return f"{scheme}://{address.host_and_port.removesuffix(usual)}{address.prefix}{job_path(shown_id, cluster)}"
+
+
+_MAIL_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}")
+_SERVER = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:]{2,45}\](:[0-9]{1,5})?")
+_DOMAIN = re.compile(r"[A-Za-z0-9.-]{0,253}")
+
+
+def _matching(pattern: re.Pattern[str], what: str, given: object) -> str:
+    text = parse_text(given)
+    if not pattern.fullmatch(text):
+        raise ValueError(f"{text!r} is not {what}")
+    return text
+
+
+def parse_mail_address(given: object) -> str:
+    """Parse a mail address without a display name."""
+    return _matching(_MAIL_ADDRESS, "a mail address such as slurmscope@example.org", given)
+
+
+def parse_mail_server(given: object) -> str:
+    """Parse the address of a mail server."""
+    return _matching(_SERVER, "a server such as localhost:25", given)
+
+
+def parse_domain(given: object) -> str:
+    """Parse the domain of mail addresses."""
+    return _matching(_DOMAIN, "a domain such as example.org", given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailSettings:
+    """SMTP server and addresses for mails."""
+
+    server: str = setting("localhost:25", help="SMTP server for mail.", parse=parse_mail_server, metavar="HOST[:PORT]")
+    tls: str = setting(
+        "none",
+        help="Encryption of the SMTP connection: none, starttls, or tls (implicit TLS).",
+        parse=one_of("none", "starttls", "tls"),
+        metavar="none|starttls|tls",
+    )
+    user: str = setting("", help="User name for the SMTP server; empty disables authentication.", metavar="NAME")
+    password_file: Path | None = setting(
+        None, help="File with the password of mail.user.", parse=parse_path, metavar="FILE"
+    )
+    sender: str = setting(
+        "slurmscope@localhost", help="Sender address of mails.", parse=parse_mail_address, metavar="ADDRESS"
+    )
+    domain: str = setting(
+        "",
+        help="Domain appended to user names for mail addresses; empty sends to the bare user name.",
+        parse=parse_domain,
+        metavar="DOMAIN",
+    )
+    timeout: float = setting(
+        20.0, help="Timeout for the SMTP server.", parse=parse_positive_seconds, metavar="DURATION"
+    )
+    portal_url: str = setting("", help="URL of the portal, for links in mails and reports.", metavar="URL")
+
+
+def command_sections() -> Iterator[Section]:
+    """Yield the settings of commands that show reports: also those of a portal, or of a recorder on this host."""
+    yield Section(name="portal", type=ClientSettings)
+    yield from report_sections()
+    yield Section(name="recorder", type=RecorderSettings)
+
+
+def report_sections() -> Iterator[Section]:
+    """Yield the settings of reports, mails and digests."""
+    yield Section(name="slurm", type=SlurmSettings)
+    yield Section(name="accounting", type=AccountingSettings)
+    yield Section(name="prometheus", type=PrometheusSettings)
+    yield Section(name="archive", type=ArchiveSettings)
+    yield Section(name="mail", type=MailSettings)
+    yield Section(name="log", type=LogSettings)
+    yield from rule_sections()

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Accept metrics that batch jobs and scripts push, as Prometheus' Pushgateway does."""

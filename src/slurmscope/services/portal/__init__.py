@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Run the portal with its archive, accounting and controller access."""

@@ -1,7 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Simulate a Slurm cluster and its commands, for demos, benchmarks and load tests.
-
-Start at :func:`slurmscope.simulate.cluster.cluster.simulate` for the cluster and at
-:func:`slurmscope.simulate.commands.executables.write_fake_commands` for executables that replace Slurm's commands.
-This file imports nothing on purpose: a fake command pays for every import at every call.
-"""

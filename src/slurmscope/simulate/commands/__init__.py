@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Answer like Slurm's commands from a simulated cluster."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generate ended jobs with their accounting and time series."""

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Read facts of this machine: user names, inotify events, connections, our own process."""

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Query Prometheus, or a server with the same HTTP API."""

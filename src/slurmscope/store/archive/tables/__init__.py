@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Define the tables of the archive, and what fits into them."""

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Keep samples on one machine that has no Prometheus."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accept samples of traced processes, from jobs on all nodes."""

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forward samples from a node agent to the trace endpoint, with a job token for each job.
+
+Only the latest sample of each process waits. What the endpoint cannot take now is sent again later, until the sample
+has expired; what it refuses is dropped. Both are counted. A job that the endpoint does not take delays no other job.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from slurmscope.core.errors import SourceError
+from slurmscope.core.log import fields
+from slurmscope.http.client.address import ServerAddress
+from slurmscope.http.client.request import HttpRequest, send
+from slurmscope.trace.callers import JSON_TYPE, Refusal
+from slurmscope.trace.samples import TracedProcess
+from slurmscope.trace.settings import TraceLimits
+from slurmscope.trace.store import TraceStore, lifetime_seconds
+from slurmscope.trace.tokens import JobToken, KeyFile
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+logger = logging.getLogger(__name__)
+
+
+INTERVAL_SECONDS = 1.0
+TIMEOUT_SECONDS = 5.0
+TOKEN_SECONDS = 300
+BATCH_SAMPLES = 50
+_ANSWER_LIMIT_BYTES = 64 * 1024
+_PAUSES_SECONDS = (1.0, 2.0, 5.0, 15.0, 30.0)
+_RETRIED = frozenset({404, 408, 429, 500, 502, 503, 504})
+"""Not now, and perhaps for this job only: the endpoint does not know it yet, or it sends too much."""
+
+_Key = tuple[int, str, int | None]
+
+
+class _Outcome(enum.Enum):
+    """What became of a post: settled for good, the job has to wait, or nothing can be sent now."""
+
+    SETTLED = "settled"
+    JOB_WAITS = "job waits"
+    ALL_WAIT = "all wait"
+
+
+class _Waiting(NamedTuple):
+    process: TracedProcess
+    expires_at: float
+
+
+class Forwarder:
+    """Send samples in a thread of its own; ``with`` starts and ends it."""
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        keys: KeyFile,
+        store: TraceStore,
+        limits: TraceLimits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the endpoint, the keys of its tokens, and the store that counts what is lost."""
+        self._address = address
+        self._keys = keys
+        self._store = store
+        self._limits = limits
+        self._clock = clock
+        self._tls = _tls_context() if address.is_tls else None
+        self._lock = threading.Lock()
+        self._pending: dict[_Key, _Waiting] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trace-forward", daemon=True)
+        self._failures = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join(TIMEOUT_SECONDS)
+
+    def put(self, processes: Sequence[TracedProcess]) -> None:
+        """Take samples to be sent, or raise Refusal if too many wait."""
+        now, rate = self._clock(), self._limits.rate
+        new = {_key(process): _Waiting(process, now + lifetime_seconds(process.sample, rate)) for process in processes}
+        with self._lock:
+            if len(self._pending.keys() | new.keys()) > self._limits.processes:
+                raise Refusal(503, "unavailable", "Too many samples wait to be forwarded.", retry_seconds=10)
+            self._pending.update(new)
+        self._store.count_accepted(len(processes))
+
+    @property
+    def pause_seconds(self) -> float:
+        """Return how long to wait after failures; 0 if there were none."""
+        return _PAUSES_SECONDS[min(self._failures, len(_PAUSES_SECONDS)) - 1] if self._failures else 0.0
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self.pause_seconds or INTERVAL_SECONDS):
+            try:
+                self.send_pending()
+            except Exception:  # a bug must not end the forwarding
+                logger.exception("trace samples not forwarded")
+                self._failures += 1
+
+    def send_pending(self) -> None:
+        """Send what waits; keep what could not be sent."""
+        by_job: defaultdict[tuple[int, int, str], list[_Waiting]] = defaultdict(list)
+        for waiting in self._take_pending():
+            owner = waiting.process.owner
+            by_job[owner.job_id, owner.uid, waiting.process.host].append(waiting)
+        can_send = True
+        for (job_id, uid, node), samples in by_job.items():
+            outcome = _Outcome.SETTLED if can_send else _Outcome.ALL_WAIT
+            for batch in _batches(samples):
+                if outcome is _Outcome.SETTLED and not self._stopping.is_set():
+                    token = JobToken(job_id=job_id, uid=uid, node=node, expiry_seconds=_expiry())
+                    outcome = self._send(token, [waiting.process for waiting in batch])
+                if outcome is not _Outcome.SETTLED:
+                    self._keep(batch)
+            can_send = outcome is not _Outcome.ALL_WAIT
+        if by_job and can_send:
+            self._failures = 0
+
+    def _take_pending(self) -> list[_Waiting]:
+        """Take all that waits, and drop and count what has expired: shown now, it would look like a new sample."""
+        with self._lock:
+            pending, self._pending = self._pending, {}
+        now = self._clock()
+        fresh = [waiting for waiting in pending.values() if waiting.expires_at > now]
+        for _ in range(len(pending) - len(fresh)):
+            self._store.count_refusal("forward")
+        return fresh
+
+    def _keep(self, batch: Iterable[_Waiting]) -> None:
+        """Keep what could not be sent, unless a newer sample of the process waits already."""
+        with self._lock:
+            for waiting in batch:
+                if len(self._pending) < self._limits.processes:
+                    self._pending.setdefault(_key(waiting.process), waiting)
+
+    def _send(self, token: JobToken, batch: Sequence[TracedProcess]) -> _Outcome:
+        """Send samples of one job."""
+        signed = self._keys.sign(token)
+        if signed is None:
+            return self._fail("there is no key to sign job tokens with")
+        body = json.dumps([_encode(process) for process in batch]).encode()
+        headers = {"Content-Type": JSON_TYPE, "Authorization": f"Bearer {signed}"}
+        request = HttpRequest(method="POST", headers=headers, body=body)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        try:
+            answer = send(self._address, request, deadline=deadline, tls=self._tls, limit_bytes=_ANSWER_LIMIT_BYTES)
+        except SourceError as error:
+            return self._fail(str(error))
+        if answer.status in _RETRIED:
+            logger.debug("trace samples not forwarded", extra=fields(status=answer.status, job=token.job_id))
+            return _Outcome.JOB_WAITS
+        if answer.status >= 300:
+            self._store.count_refusal("forward")
+            logger.warning("trace samples refused by the endpoint", extra=fields(status=answer.status))
+        return _Outcome.SETTLED
+
+    def _fail(self, error: str) -> _Outcome:
+        self._failures += 1
+        logger.warning("trace samples not forwarded", extra=fields(error=error))
+        return _Outcome.ALL_WAIT
+
+
+def _key(process: TracedProcess) -> _Key:
+    return process.sample.job_id, process.host, process.sample.pid
+
+
+def _batches(samples: list[_Waiting]) -> Iterator[list[_Waiting]]:
+    items = iter(samples)
+    while batch := list(islice(items, BATCH_SAMPLES)):
+        yield batch
+
+
+def _encode(process: TracedProcess) -> dict[str, object]:
+    """Return a sample as senders write it, with the node's name instead of what the sender said."""
+    sample = process.sample
+    values = {
+        "job_id": sample.job_id,
+        "pid": sample.pid,
+        "cpus": sample.cpu_percent,
+        "threads": sample.threads,
+        "mem": sample.memory_bytes,
+        "read_bytes": sample.read_bytes,
+        "write_bytes": sample.write_bytes,
+        "hostname": process.host,
+        "command": sample.command,
+        "rank": sample.rank,
+        "step_id": sample.step,
+        "cpu_seconds": sample.cpu_seconds,
+        "interval": sample.interval_seconds,
+        "time": sample.time_seconds,
+        "start_time": sample.start_time_seconds,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _expiry() -> int:
+    return int(time.time()) + TOKEN_SECONDS
+
+
+def _tls_context() -> SSLContext:
+    import ssl  # 6 MB that an agent without TLS does not need
+
+    return ssl.create_default_context()

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare the settings of tracing in the cluster exporter and in the node agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmscope.core.config import parse_path
+from slurmscope.core.errors import ConfigError
+from slurmscope.core.settings import setting
+from slurmscope.core.units import parse_seconds
+from slurmscope.exporter.output_settings import parse_telemetry_path
+from slurmscope.http.client.address import ServerAddress, parse_address
+from slurmscope.http.server.address import Network, parse_networks
+
+DEFAULT_RATE_SECONDS = 10.0
+
+
+def parse_rate(given: object) -> float:
+    """Parse the interval between samples; 0 means the default, as in the older Slurm exporter."""
+    return parse_seconds(given) or DEFAULT_RATE_SECONDS
+
+
+def parse_url(given: object) -> ServerAddress:
+    """Parse the address of the cluster exporter's trace endpoint."""
+    return parse_address(given)
+
+
+def _rate() -> float:
+    return setting(
+        DEFAULT_RATE_SECONDS,
+        help="Sample interval of senders that do not state theirs; a sample expires after three intervals.",
+        parse=parse_rate,
+        metavar="DURATION",
+    )
+
+
+def _count(default: int, help: str) -> int:
+    return setting(default, help=help, metavar="COUNT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLimits:
+    """Limit what senders may store and how fast they may send."""
+
+    rate: float = _rate()
+    processes: int = _count(50_000, "Maximum number of traced processes.")
+    processes_per_job: int = _count(2_000, "Maximum number of traced processes of one job.")
+    processes_per_user: int = _count(10_000, "Maximum number of traced processes of one user.")
+    posts_per_job: int = _count(100, "Maximum number of posts of one job per second; 0 means no limit.")
+    posts_per_user: int = _count(1_000, "Maximum number of posts of one user per second; 0 means no limit.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings(TraceLimits):
+    """The endpoint to which jobs send samples of their processes."""
+
+    enabled: bool = setting(False, help="Accept samples of traced processes from jobs.")
+    path: str = setting("/trace", help="Path of the trace endpoint.", parse=parse_telemetry_path, metavar="PATH")
+    key_file: Path | None = setting(
+        None,
+        help="File with the keys of job tokens, made by slurmscope trace key; without it, tokens are refused.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    munge: bool = setting(True, help="Accept samples with a munge credential.")
+    plain_networks: tuple[Network, ...] = setting(
+        (),
+        help="Network from which samples are accepted without a credential, such as 127.0.0.0/8; repeatable.",
+        parse=parse_networks,
+        metavar="NETWORK",
+    )
+    grace: float = setting(
+        30.0,
+        help="How long samples of a job are still accepted and exposed after its end.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTraceSettings(TraceLimits):
+    """The unix socket to which jobs on this node send samples of their processes."""
+
+    socket: Path | None = setting(
+        None,
+        help="Unix socket on which to accept samples of traced processes; without it, none are accepted.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    forward: ServerAddress | None = setting(
+        None,
+        help="URL of the trace endpoint of the cluster exporter, which then exposes the samples instead of this agent.",
+        parse=parse_url,
+        metavar="URL",
+    )
+    key_file: Path | None = setting(
+        None,
+        help="File with the keys of job tokens, the same as the cluster exporter's; needed with trace.forward.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+
+
+def check_forwarding(settings: NodeTraceSettings) -> None:
+    """Raise ConfigError if samples are to be forwarded, but cannot be received or signed."""
+    if settings.forward is None:
+        return
+    if settings.socket is None:
+        raise ConfigError("trace.forward needs trace.socket: there is nothing to forward without a socket")
+    if settings.key_file is None:
+        raise ConfigError("trace.forward needs trace.key-file: the endpoint accepts samples with a job token only")

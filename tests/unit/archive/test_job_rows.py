@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A line of the lists counts all core time that was held, and as used only what is known; worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.archive.job_rows import ColumnValues, job_values
+from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.series import Measured
+from slurmscope.jobs.summarize import summarise
+from tests.fakes.measured import measure_nodes
+from tests.fakes.reports import START, make_record
+
+DAY = 86_400
+
+
+def row_of(record: JobRecord, measured: Measured | None = None, *, now_seconds: float = START + DAY) -> ColumnValues:
+    summary = summarise(record, measured or Measured(), now_seconds=now_seconds)
+    return job_values(JobReport(summary=summary, made_seconds=START + DAY))
+
+
+def core_times(row: ColumnValues) -> tuple[float | None, ...]:
+    return row["cpu_ratio"], row["core_seconds"], row["used_core_seconds"], row["wasted_core_seconds"]
+
+
+def test_core_time_of_a_partly_measured_job_is_that_of_all_its_nodes() -> None:
+    # Four nodes of 16 cores for two hours; one of them told that it was busy all the time.
+    record = make_record(nodes=("n1", "n2", "n3", "n4"), node_count=4, cpus=64, cpu_seconds=None)
+
+    assert (None, 64 * 7200.0, None, None) == core_times(row_of(record, measure_nodes({"n1": 16.0})))
+
+
+@pytest.mark.parametrize("state", ["TIMEOUT", "CANCELLED", "FAILED", "OUT_OF_MEMORY", "NODE_FAIL"])
+def test_killed_job_that_nobody_measured_is_not_said_to_have_wasted_its_cores(state: str) -> None:
+    # Accounting misses the processes that were killed: 3.2 s are what the batch script took.
+    record = make_record(state=state, cpus=64, cpu_seconds=3.2, end_seconds=START + DAY)
+
+    assert (None, 64 * 86400.0, None, None) == core_times(row_of(record))
+
+
+def test_completed_job_that_nobody_measured_used_what_accounting_tells() -> None:
+    # Three of four cores for two hours.
+    record = make_record(cpu_seconds=21600.0)
+
+    assert (0.75, 28800.0, 21600.0, 7200.0) == core_times(row_of(record))
+
+
+def test_killed_job_that_was_measured_used_what_its_nodes_tell() -> None:
+    record = make_record(state="TIMEOUT", cpu_seconds=3.2)
+
+    assert (0.5, 28800.0, 14400.0, 14400.0) == core_times(row_of(record, measure_nodes({"n1": 2.0})))
+
+
+def test_use_of_a_measured_part_stands_for_the_little_that_was_not_measured() -> None:
+    # Two of four cores were busy; the node told that until 6,480 s of 7,200 s.
+    record = make_record(state="RUNNING", end_seconds=None)
+    measured = measure_nodes({"n1": 2.0}, seconds=6480.0)
+
+    assert (0.5, 28800.0, 14400.0, 14400.0) == core_times(row_of(record, measured, now_seconds=START + 7200.0))
+
+
+def test_use_of_half_of_the_run_does_not_stand_for_the_other_half() -> None:
+    record = make_record(state="RUNNING", end_seconds=None)
+    measured = measure_nodes({"n1": 4.0}, seconds=3600.0)
+
+    assert (None, 28800.0, None, None) == core_times(row_of(record, measured, now_seconds=START + 7200.0))
+
+
+def test_job_that_took_more_than_its_cores_wasted_none_and_keeps_its_ratio() -> None:
+    assert (1.5, 28800.0, 28800.0, 0.0) == core_times(row_of(make_record(), measure_nodes({"n1": 6.0})))
+
+
+def test_job_that_never_started_held_nothing() -> None:
+    record = make_record(state="CANCELLED", start_seconds=None, end_seconds=START, cpu_seconds=0.0)
+
+    assert (None, 0.0, None, None) == core_times(row_of(record))

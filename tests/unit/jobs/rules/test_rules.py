@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule speaks on its side of each threshold, and is silent on the other; examples are worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurmscope.core.tres import Gres
+from slurmscope.jobs.findings import judge
+from slurmscope.jobs.rule import Severity
+from slurmscope.jobs.summary import Coverage, JobSummary, NodeSummary, UsedShare
+from tests.fakes.job_summaries import (
+    GIB,
+    all_findings,
+    covered,
+    make_summary,
+    with_cores,
+    with_gpus,
+    with_io,
+    with_nodes,
+)
+from tests.fakes.reports import make_record
+
+CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+
+def severity(summary: JobSummary, rule: str) -> Severity | None:
+    return next((finding.severity for finding in all_findings(summary) if finding.rule == rule), None)
+
+
+def near(working_peak_bytes: float, limit_bytes: float | None = None) -> JobSummary:
+    node = NodeSummary(node="n1", working_peak_bytes=working_peak_bytes, limit_bytes=limit_bytes)
+    return make_summary(nodes=(node,))
+
+
+def suspended(summary: JobSummary) -> JobSummary:
+    return replace(summary, record=replace(summary.record, suspended_seconds=60))
+
+
+def with_shares(*cores: tuple[float, float | None]) -> JobSummary:
+    """Make a job with so many busy cores, of so many, on each of its nodes."""
+    nodes = tuple(NodeSummary(node=f"n{index}", mean_cores=b, cpus=c) for index, (b, c) in enumerate(cores))
+    return make_summary(record={"node_count": len(cores), "cpus": 64}, nodes=nodes)
+
+
+def test_nothing_is_found_in_a_job_with_which_all_is_well() -> None:
+    assert () == judge(make_summary())
+
+
+CASES: list[tuple[str, JobSummary, Severity | None]] = [
+    # cpu_idle: below 80 %, critical below 25 %, from 300 s on.
+    ("cpu_idle", make_summary(busy=0.8), None),
+    ("cpu_idle", make_summary(busy=0.79), WARNING),
+    ("cpu_idle", make_summary(busy=0.25, cpu={"peak_cores": 2.0}), WARNING),
+    ("cpu_idle", make_summary(busy=0.249, cpu={"peak_cores": 2.0}), CRITICAL),
+    ("cpu_idle", make_summary(busy=0.1, run_seconds=299.0), None),
+    ("cpu_idle", make_summary(busy=0.1, run_seconds=300.0), CRITICAL),
+    ("cpu_idle", make_summary(busy=0.1, coverage=covered(run_ratio=0.79)), None),
+    ("cpu_idle", make_summary(busy=0.1, record={"gres": (Gres(name="gpu", count=1),)}), None),
+    ("cpu_idle", make_summary(busy=0.1, record={"cpus": 0}), None),
+    # cpu_uneven_over_time: mean below 75 % of the peak.
+    ("cpu_uneven_over_time", make_summary(busy=0.75, cpu={"peak_cores": 4.0}), None),
+    ("cpu_uneven_over_time", make_summary(busy=0.74, cpu={"peak_cores": 4.0}), WARNING),  # it explains idle cores
+    ("cpu_uneven_over_time", make_summary(busy=0.74, cpu={"peak_cores": None}), None),
+    ("cpu_uneven_over_time", make_summary(busy=0.1, cpu={"peak_cores": 0.9}), None),
+    ("cpu_uneven_over_time", make_summary(busy=0.1, record={"cpus": 1}, cpu={"peak_cores": 1.0}), None),
+    # core_imbalance: any core below 80 % of the mean: 960 of (4 x 1000, one less) and so on.
+    ("core_imbalance", with_cores(1000.0, 1000.0, 1000.0, 750.0), None),  # mean 937.5, bound 750
+    ("core_imbalance", with_cores(1000.0, 1000.0, 1000.0, 749.0), WARNING),  # mean 937.25, bound 749.8
+    ("core_imbalance", with_cores(59.0, 59.0, 119.0, 0.0), None),  # mean 59.25
+    ("core_imbalance", with_cores(60.0, 60.0, 120.0, 0.0), WARNING),  # mean 60
+    ("core_imbalance", with_cores(1000.0), None),
+    ("core_imbalance", with_cores(1000.0, 1.0, run_seconds=299.0), None),
+    ("core_imbalance", with_cores(1000.0, 1.0, coverage=Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)), None),
+    # serial_code: 0.85 to 1.05 of several cores, critical from 8 cores on.
+    ("serial_code", make_summary(busy=0.2125), WARNING),  # 0.85 cores
+    ("serial_code", make_summary(busy=0.21), None),
+    ("serial_code", make_summary(busy=0.2625), WARNING),  # 1.05 cores
+    ("serial_code", make_summary(busy=0.265), None),
+    ("serial_code", make_summary(busy=0.25, cpu={"peak_cores": 1.5}), WARNING),
+    ("serial_code", make_summary(busy=0.25, cpu={"peak_cores": 1.51}), None),
+    ("serial_code", make_summary(busy=1 / 7, record={"cpus": 7}), WARNING),
+    ("serial_code", make_summary(busy=1 / 8, record={"cpus": 8}), CRITICAL),
+    ("serial_code", make_summary(busy=1.0, record={"cpus": 1}), None),
+    ("serial_code", make_summary(busy=0.25, run_seconds=299.0), None),
+    ("serial_code", make_summary(busy=0.125, record={"cpus": 8, "nodes": ("a", "b"), "node_count": 2}), None),
+    # stopped_early: 600 s and a tenth of the run; critical from half of it on. The run is 7,200 s.
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": 719.0}), None),
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": 720.0}), WARNING),
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": 3599.0}), WARNING),
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": 3600.0}), CRITICAL),
+    ("stopped_early", make_summary(run_seconds=1000.0, cpu={"idle_tail_seconds": 599.0}), None),
+    ("stopped_early", make_summary(run_seconds=1000.0, cpu={"idle_tail_seconds": 600.0}), CRITICAL),
+    ("stopped_early", make_summary(run_seconds=0.0, cpu={"idle_tail_seconds": 600.0}), None),
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": None}), None),
+    # Suspended: four of eight hours nothing could be done.
+    ("stopped_early", make_summary(record={"suspended_seconds": 14400}, cpu={"idle_tail_seconds": 3600.0}), None),
+    ("cpu_uneven_over_time", make_summary(busy=0.5, record={"suspended_seconds": 1}, cpu={"peak_cores": 4.0}), None),
+    # Slurm gave two threads of one core to a job that asked for one, or eight cores for the memory of one.
+    ("serial_code", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 1}), None),
+    ("cpu_idle", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 1}), None),
+    (
+        "cpu_uneven_over_time",
+        make_summary(busy=0.4, record={"cpus": 2, "asked_cpus": 1}, cpu={"peak_cores": 2.0}),
+        None,
+    ),
+    ("serial_code", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 2}), WARNING),
+    ("cpu_idle", make_summary(busy=0.4, record={"cpus": 8, "asked_cpus": 4}), None),  # 3.2 of 4
+    ("cpu_idle", make_summary(busy=0.39, record={"cpus": 8, "asked_cpus": 4}), WARNING),
+    ("cpu_idle", make_summary(busy=0.24, record={"cpus": 8, "asked_cpus": 4}), WARNING),  # 1.92 of 4
+    ("cpu_idle", make_summary(busy=0.1, record={"cpus": 8, "asked_cpus": 4}), CRITICAL),  # 0.8 of 4
+    # Whoever asks for whole nodes asks for all of their cores.
+    (
+        "cpu_idle",
+        make_summary(busy=0.4, record={"cpus": 8, "asked_cpus": 4, "submit_line": "sbatch --exclusive x"}),
+        WARNING,
+    ),
+    # memory_over_asked: below half of 8 GiB, critical below a tenth; at least 1 GiB unused and above 1 GiB a core.
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 4 * GIB}), None),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 4 * GIB - 1}), WARNING),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 0.8 * GIB}), WARNING),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 0.79 * GIB}), CRITICAL),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": GIB, "asked_bytes": 4 * GIB}), None),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": GIB, "asked_bytes": 4 * GIB + 1}), WARNING),
+    (
+        "memory_over_asked",
+        make_summary(record={"cpus": 1}, memory={"working_peak_bytes": 0.2 * GIB, "asked_bytes": 1.1 * GIB}),
+        None,
+    ),
+    (
+        "memory_over_asked",
+        make_summary(record={"cpus": 1}, memory={"working_peak_bytes": 0.2 * GIB, "asked_bytes": 1.2 * GIB}),
+        WARNING,
+    ),
+    ("memory_over_asked", make_summary(run_seconds=299.0, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_asked", make_summary(record={"state": "FAILED"}, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_asked", make_summary(record={"state": "RUNNING"}, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_asked", make_summary(record={"state": "TIMEOUT"}, memory={"working_peak_bytes": GIB}), WARNING),
+    ("memory_over_asked", make_summary(memory={"asked_bytes": None, "working_peak_bytes": GIB}), None),
+    # memory_near_limit: from 95 % of a node's limit on.
+    ("memory_near_limit", near(94.9, 100.0), None),
+    ("memory_near_limit", near(95.0, 100.0), WARNING),
+    ("memory_near_limit", near(7.6 * GIB), WARNING),
+    ("memory_near_limit", near(7.5 * GIB), None),
+    (
+        "memory_near_limit",
+        make_summary(memory={"asked_bytes": None}, nodes=(NodeSummary(node="n1", working_peak_bytes=7.9 * GIB),)),
+        None,
+    ),
+    # oom_kill: any.
+    ("oom_kill", make_summary(memory={"oom_kills": 1}), CRITICAL),
+    ("oom_kill", make_summary(memory={"oom_kills": None}, record={"state": "OUT_OF_MEMORY"}), CRITICAL),
+    # memory_growing: from 1.3 on, from 1 GiB on, a warning from half of what was asked for on; from 1,800 s on.
+    ("memory_growing", make_summary(memory={"growth_ratio": 1.29}), None),
+    ("memory_growing", make_summary(memory={"growth_ratio": 1.3}), WARNING),
+    ("memory_growing", make_summary(memory={"growth_ratio": 1.3, "working_peak_bytes": 4 * GIB - 1}), INFO),
+    ("memory_growing", make_summary(memory={"growth_ratio": 1.3, "working_peak_bytes": 4 * GIB}), WARNING),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0, "working_peak_bytes": GIB - 1}), None),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0}, run_seconds=1799.0), None),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0}, run_seconds=1800.0), WARNING),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0, "asked_bytes": None}), INFO),
+    # time_over_asked: below half of the limit, a warning below a tenth, at least 1 h unused, from 900 s on.
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 14400}), None),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 14401}), INFO),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 72000}), INFO),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 72001}), WARNING),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 4500}, run_seconds=901.0), None),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 4500}, run_seconds=900.0), INFO),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 90000}, run_seconds=899.0), None),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 90000, "state": "FAILED"}), None),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": None}), None),
+    # timed_out, node_failed: by state.
+    ("timed_out", make_summary(record={"state": "TIMEOUT"}), CRITICAL),
+    ("timed_out", make_summary(record={"state": "COMPLETED"}), None),
+    ("node_failed", make_summary(record={"state": "NODE_FAIL"}), CRITICAL),
+    ("node_failed", make_summary(record={"state": "BOOT_FAIL"}), CRITICAL),
+    ("node_failed", make_summary(record={"state": "FAILED"}), None),
+    # too_short: below 60 s.
+    ("too_short", make_summary(run_seconds=59.0), INFO),
+    ("too_short", make_summary(run_seconds=60.0), None),
+    ("too_short", make_summary(run_seconds=0.0), None),
+    ("too_short", make_summary(run_seconds=1.0), INFO),
+    ("too_short", make_summary(run_seconds=5.0, record={"state": "FAILED"}), None),
+    # gpu_idle below 2 %, gpu_low below 25 %, milder with 32 GiB on each.
+    ("gpu_idle", with_gpus(mean_utilization=0.019), CRITICAL),
+    ("gpu_idle", with_gpus(mean_utilization=0.02), None),
+    ("gpu_idle", replace(with_gpus(mean_utilization=0.0), run_seconds=299.0), None),
+    ("gpu_idle", with_gpus(mean_utilization=0.0, coverage=covered(run_ratio=0.5)), None),
+    ("gpu_low", with_gpus(mean_utilization=0.019), None),
+    ("gpu_low", with_gpus(mean_utilization=0.02), WARNING),
+    ("gpu_low", with_gpus(mean_utilization=0.249), WARNING),
+    ("gpu_low", with_gpus(mean_utilization=0.25), None),
+    ("gpu_low", suspended(with_gpus(mean_utilization=0.2)), None),
+    ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB - 1), WARNING),
+    ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB), INFO),
+    ("gpu_held_without_process", with_gpus(held_idle=0), None),
+    ("gpu_held_without_process", with_gpus(0, held_idle=1), None),
+    ("gpu_held_without_process", with_gpus(1, held_idle=1), CRITICAL),
+    ("gpu_held_without_process", with_gpus(held_idle=1), WARNING),
+    ("gpu_held_without_process", with_gpus(held_idle=2), CRITICAL),
+    ("gpu_held_without_process", replace(with_gpus(held_idle=2), run_seconds=299.0), None),
+    # scratch_unused: 1 GiB and more, elsewhere; from 300 s on.
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=0.0), INFO),
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB - 2, write_bytes=1.0), None),
+    ("scratch_unused", with_io(uses_scratch=True, read_bytes=GIB, write_bytes=0.0), None),
+    ("scratch_unused", with_io(uses_scratch=None, read_bytes=GIB, write_bytes=0.0), None),
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=None), None),
+    ("scratch_unused", replace(with_io(uses_scratch=False, read_bytes=GIB, write_bytes=0.0), run_seconds=9.0), None),
+    # small_files: from 1,000 files on, below 5 MB for each.
+    ("small_files", with_io(peak_open_files=1000.0, read_bytes=4e9, write_bytes=999_999_999.0), WARNING),
+    ("small_files", with_io(peak_open_files=1000.0, read_bytes=4e9, write_bytes=1e9), None),
+    ("small_files", with_io(peak_open_files=999.0, read_bytes=0.0, write_bytes=1.0), None),
+    ("small_files", with_io(peak_open_files=0.0, read_bytes=0.0, write_bytes=1.0), None),
+    # metadata_storm: above 100 a second; 7,200 s are 720,000.
+    ("metadata_storm", with_io(metadata_operations=720_000.0), None),
+    ("metadata_storm", with_io(metadata_operations=720_001.0), WARNING),
+    ("metadata_storm", replace(with_io(metadata_operations=1e9), run_seconds=59.0), None),
+    ("metadata_storm", replace(with_io(metadata_operations=1e9), run_seconds=60.0), WARNING),
+    # tiny_requests: below 1,024 bytes for each of a million calls and more, 1,000 a second and more.
+    ("tiny_requests", with_io(reads=7.2e6, writes=0.0, read_bytes=7.2e6 * 1023, write_bytes=0.0), WARNING),
+    ("tiny_requests", with_io(reads=7.2e6, writes=0.0, read_bytes=7.2e6 * 1024, write_bytes=0.0), None),
+    ("tiny_requests", with_io(reads=7.1e6, writes=0.0, read_bytes=1.0, write_bytes=0.0), None),
+    (
+        "tiny_requests",
+        replace(with_io(reads=5e5, writes=499_999.0, read_bytes=1.0, write_bytes=0.0), run_seconds=100.0),
+        None,
+    ),
+    (
+        "tiny_requests",
+        replace(with_io(reads=5e5, writes=5e5, read_bytes=1.0, write_bytes=0.0), run_seconds=100.0),
+        WARNING,
+    ),
+    ("tiny_requests", replace(with_io(reads=1e7, writes=0.0, read_bytes=1.0, write_bytes=0.0), run_seconds=59.0), None),
+    (
+        "tiny_requests",
+        replace(with_io(reads=1e7, writes=0.0, read_bytes=1.0, write_bytes=0.0), run_seconds=60.0),
+        WARNING,
+    ),
+    # too_many_threads: above twice the cores, and above 4; a hint while they sleep.
+    ("too_many_threads", make_summary(program_threads={"a": 8.0}), None),
+    ("too_many_threads", make_summary(program_threads={"a": 9.0}), WARNING),
+    ("too_many_threads", make_summary(program_threads={"a": 9.0}, mean_running_threads=5.0), INFO),
+    ("too_many_threads", make_summary(program_threads={"a": 9.0}, mean_running_threads=5.1), WARNING),
+    ("too_many_threads", make_summary(program_threads={"a": 4.0}, record={"cpus": 1}), None),
+    ("too_many_threads", make_summary(program_threads={"a": 5.0}, record={"cpus": 1}), WARNING),
+    ("too_many_threads", make_summary(program_threads={"a": 5.0}, record={"cpus": 0}), None),
+    # node_imbalance: a node below half of the mean; critical below a twentieth of it.
+    ("node_imbalance", with_nodes(4.0, 4.0, 1.6), None),  # mean 3.2, bound 1.6
+    ("node_imbalance", with_nodes(4.0, 4.0, 1.5), WARNING),  # mean 3.17
+    ("node_imbalance", with_nodes(4.0, 4.0, 0.0), CRITICAL),
+    ("node_imbalance", with_nodes(0.39, 0.0), None),  # mean 0.195
+    ("node_imbalance", with_nodes(0.4, 0.0), CRITICAL),
+    ("node_imbalance", with_nodes(4.0), None),
+    # Nodes that gave different numbers of cores are compared by the share of them that was busy.
+    ("node_imbalance", with_shares((62.0, 62.0), (2.0, 2.0)), None),
+    ("node_imbalance", with_shares((63.0, 63.0), (1.0, 1.0)), None),
+    ("node_imbalance", with_shares((63.0, 63.0), (0.0, 1.0)), CRITICAL),
+    ("node_imbalance", with_shares((4.0, 4.0), (0.0, None)), None),
+    ("node_imbalance", with_nodes(4.0, 0.0, run_seconds=299.0), None),
+    ("node_imbalance", with_nodes(4.0, 0.0, coverage=Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)), None),
+    # too_many_nodes: at most half of the nodes would do; a node has 16 cores and 32 GiB.
+    ("too_many_nodes", make_summary(record={"node_count": 2, "cpus": 16}), INFO),
+    ("too_many_nodes", make_summary(record={"node_count": 2, "cpus": 17}), None),
+    ("too_many_nodes", make_summary(record={"node_count": 1, "cpus": 1}), None),
+    ("too_many_nodes", make_summary(record={"node_count": 2}, memory={"asked_bytes": 32 * GIB}), INFO),
+    ("too_many_nodes", make_summary(record={"node_count": 2}, memory={"asked_bytes": 32 * GIB + 1}), None),
+    ("too_many_nodes", make_summary(record={"node_count": 2}, run_seconds=299.0), None),
+    ("too_many_nodes", make_summary(record={"node_count": 2, "gres": (Gres(name="gpu", count=2),)}), None),
+]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory", "expected"),
+    [(64.0, 32 * GIB, 1.0), (8.0, 32 * GIB, 4.0), (64.0, 16 * GIB, 2.0), (None, 32 * GIB, None), (8.0, None, None)],
+)
+def test_enough_nodes_are_counted_in_nodes_of_the_cluster(
+    cpus: float | None, memory: float | None, expected: float | None
+) -> None:
+    spread = make_summary(record={"node_count": 8, "cpus": 32}, memory={"asked_bytes": 32 * GIB})
+    sized = replace(spread, node_cpus=cpus, node_memory_bytes=memory)
+
+    found = [finding.numbers["enough_nodes"] for finding in all_findings(sized) if finding.rule == "too_many_nodes"]
+    assert ([] if expected is None else [expected]) == found
+
+
+@pytest.mark.parametrize(("rule", "summary", "expected"), CASES)
+def test_rule_speaks_on_its_side_of_the_threshold(rule: str, summary: JobSummary, expected: Severity | None) -> None:
+    assert expected == severity(summary, rule)
+
+
+def test_completed_job_is_checked_by_accounting_where_nothing_was_measured() -> None:
+    told = UsedShare(asked=28800.0, used=14400.0)
+    unmeasured = Coverage(nodes=1, nodes_measured=0, run_ratio=0.0)
+    completed = make_summary(cpu={"time": told}, coverage=unmeasured)
+
+    assert WARNING == severity(completed, "cpu_idle")
+    # Slurm misses CPU time of processes that were killed.
+    assert severity(replace(completed, record=make_record(state="TIMEOUT")), "cpu_idle") is None
+
+
+def test_memory_that_slurm_saw_in_use_was_needed() -> None:
+    seen = {"asked_bytes": 64 * GIB, "working_peak_bytes": 2 * GIB, "slurm_peak_bytes": 50 * GIB}
+    summary = make_summary(memory=seen | {"slurm_peak_is_whole": False})
+
+    assert severity(summary, "memory_over_asked") is None
+    assert 50 * GIB == summary.memory.best_peak_bytes
+
+
+def test_max_rss_of_one_task_stands_for_the_job_but_that_of_one_of_many_does_not() -> None:
+    told = {"working_peak_bytes": None, "slurm_peak_bytes": GIB, "coverage": covered(run_ratio=0.0)}
+
+    assert INFO == severity(make_summary(memory=told), "memory_over_asked")
+    assert severity(make_summary(memory=told | {"slurm_peak_is_whole": False}), "memory_over_asked") is None
+
+
+def test_max_rss_alone_suggests_no_memory() -> None:
+    # It misses peaks: a request a fifth above it could get the next run OOM-killed.
+    told = {"asked_bytes": 64 * GIB, "working_peak_bytes": None, "slurm_peak_bytes": 0.5 * GIB}
+    summary = make_summary(
+        memory=told | {"coverage": covered(run_ratio=0.0)},
+        record={"submit_line": "sbatch --cpus-per-task=4 --mem-per-cpu=16G x", "memory_bytes": 64 << 30},
+        busy=0.25,
+    )
+    findings = {finding.rule: finding for finding in judge(summary)}
+
+    assert (INFO, "") == (findings["memory_over_asked"].severity, findings["memory_over_asked"].suggestion)
+    assert "misses peaks" in findings["memory_over_asked"].explanation
+    # Fewer cores keep the memory.
+    assert "#SBATCH --cpus-per-task=1 --mem-per-cpu=64G" == findings["serial_code"].suggestion
+
+
+KILLED = {"state": "FAILED", "exit_signal": 9}
+
+
+@pytest.mark.parametrize(
+    ("record", "memory", "expected"),
+    [
+        (KILLED, {"slurm_peak_bytes": 21.2 * GIB}, "21.2 GiB of 8 GiB per node (265 %)"),
+        (KILLED, {"working_peak_bytes": 21.2 * GIB}, "21.2 GiB of 8 GiB per node (265 %)"),
+        (KILLED | {"state": "CANCELLED"}, {"slurm_peak_bytes": 21.2 * GIB}, "21.2 GiB of 8 GiB per node (265 %)"),
+        (KILLED | {"node_count": 2}, {"slurm_peak_bytes": 5 * GIB}, "5 GiB of 4 GiB per node (125 %)"),
+        (KILLED, {"slurm_peak_bytes": 8 * GIB}, ""),
+        (KILLED | {"exit_signal": 11}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
+        (KILLED | {"exit_signal": None}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
+        ({"state": "COMPLETED"}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
+        (KILLED, {"slurm_peak_bytes": 21.2 * GIB, "asked_bytes": None}, ""),
+    ],
+)
+def test_job_killed_above_its_memory_is_explained(
+    record: dict[str, object], memory: dict[str, object], expected: str
+) -> None:
+    found = [finding for finding in judge(make_summary(record=record, memory=memory)) if finding.rule == "oom_kill"]
+
+    assert bool(expected) == bool(found)
+    assert all(expected in finding.explanation for finding in found)
+
+
+def test_job_killed_above_its_memory_is_told_to_request_what_it_used() -> None:
+    summary = make_summary(record=KILLED, memory={"slurm_peak_bytes": 21.2 * GIB})
+
+    # A fifth more than 21.2 GiB, rounded up; half as much again as it had would be 12.
+    assert ["#SBATCH --mem=26G"] == [each.suggestion for each in judge(summary) if each.rule == "oom_kill"]
+
+
+def test_job_that_hung_is_not_told_to_request_more_time() -> None:
+    stuck = make_summary(record={"state": "TIMEOUT"}, cpu={"idle_tail_seconds": 3600.0})
+    busy = make_summary(record={"state": "TIMEOUT"})
+
+    advice = {each.advice for each in all_findings(stuck) if each.rule == "timed_out"}
+    assert {False} == {"Request more time" in text for text in advice}
+    assert {True} == {"Request more time" in each.advice for each in all_findings(busy) if each.rule == "timed_out"}
+
+
+@pytest.mark.parametrize(
+    ("summary", "rule", "silent"),
+    [
+        (make_summary(busy=0.25), "serial_code", {"cpu_idle", "cpu_uneven_over_time"}),
+        (make_summary(busy=0.5, cpu={"idle_tail_seconds": 3600.0, "peak_cores": 4.0}), "stopped_early",
+         {"cpu_idle", "cpu_uneven_over_time"}),
+        (make_summary(record={"state": "OUT_OF_MEMORY"}, memory={"working_peak_bytes": GIB}), "oom_kill",
+         {"memory_over_asked", "memory_near_limit"}),
+        (make_summary(memory={"working_peak_bytes": GIB, "oom_kills": 3}), "oom_kill", {"memory_over_asked"}),
+        (with_gpus(held_idle=2, mean_utilization=0.0), "gpu_held_without_process", {"gpu_idle", "gpu_low"}),
+        (with_gpus(mean_utilization=0.0), "gpu_idle", {"gpu_low"}),
+        (with_gpus(4, held_idle=1, mean_utilization=0.0), "gpu_idle", {"gpu_held_without_process", "gpu_low"}),
+        # One of 64 computed all the time: 1.6 % of all, and the others had no process.
+        (with_gpus(64, held_idle=63, mean_utilization=1 / 64), "gpu_held_without_process", {"gpu_idle", "gpu_low"}),
+        (with_gpus(4, held_idle=1, mean_utilization=0.2), "gpu_held_without_process", {"gpu_idle", "gpu_low"}),
+        (with_nodes(4.0, 0.0, busy=0.5), "node_imbalance", {"cpu_idle"}),
+    ],
+)  # fmt: skip
+def test_one_cause_is_reported_once(summary: JobSummary, rule: str, silent: set[str]) -> None:
+    rules = {finding.rule for finding in judge(summary)}
+
+    assert rule in rules
+    assert set() == rules & silent

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines request cores and memory together where one follows from the other; figures are worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurmscope.core.tres import Gres
+from slurmscope.jobs.record import StepRecord
+from slurmscope.jobs.rule import Finding
+from slurmscope.jobs.summary import JobSummary, NodeSummary
+from tests.fakes.job_summaries import GIB, all_findings, covered, make_summary, with_gpus
+
+PER_CORE = "sbatch -c16 --mem-per-cpu=4G x"
+WITHOUT_STEPS = (StepRecord(name="batch", state="COMPLETED", tasks=1), StepRecord(name="extern", state="COMPLETED"))
+ONE_STEP = (*WITHOUT_STEPS, StepRecord(name="0", state="COMPLETED", tasks=1))
+
+
+def busy(cores: float, submit_line: str, *, peak_bytes: float | None = 40 * GIB, **record: Any) -> JobSummary:
+    """Make a job that kept so many of its 16 cores busy, and had 64 GiB."""
+    return make_summary(
+        record={"cpus": 16, "submit_line": submit_line} | record,
+        busy=cores / 16,
+        memory={"asked_bytes": 64 * GIB, "working_peak_bytes": peak_bytes},
+    )
+
+
+def found(summary: JobSummary, rule: str) -> Finding:
+    return next(finding for finding in all_findings(summary) if finding.rule == rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "summary", "expected"),
+    [
+        # 40 GiB x 1.2 = 48 GiB: one core has them all, four have 12 GiB each.
+        ("serial_code", busy(1, PER_CORE), "#SBATCH --cpus-per-task=1 --mem-per-cpu=48G"),
+        ("cpu_idle", busy(4, PER_CORE), "#SBATCH --cpus-per-task=4 --mem-per-cpu=12G"),
+        # The site gives 4 GiB for each core: with four there were 16 GiB, which is too little for 48 and enough for 12.
+        ("cpu_idle", busy(4, "sbatch -c16 x"), "#SBATCH --cpus-per-task=4 --mem=48G"),
+        ("cpu_idle", busy(4, "sbatch -c16 x", peak_bytes=10 * GIB), "#SBATCH --cpus-per-task=4"),
+        # 13 GiB x 1.2 = 15.6, up to 16 GiB: just what four cores have.
+        ("cpu_idle", busy(4, "sbatch -c16 x", peak_bytes=13 * GIB), "#SBATCH --cpus-per-task=4"),
+        # 10 GiB x 1.2 = 12 GiB, 3 GiB for each of four.
+        ("cpu_idle", busy(4, PER_CORE, peak_bytes=10 * GIB), "#SBATCH --cpus-per-task=4 --mem-per-cpu=3G"),
+        # Memory per node does not go with the cores.
+        ("serial_code", busy(1, "sbatch -c16 --mem=64G x"), "#SBATCH --cpus-per-task=1"),
+        # What is not known, and what a job may still need, is kept; one that was killed needs half as much again.
+        ("serial_code", busy(1, "sbatch -c16 x", peak_bytes=None), "#SBATCH --cpus-per-task=1 --mem=64G"),
+        ("serial_code", busy(1, "sbatch -c16 x", state="FAILED"), "#SBATCH --cpus-per-task=1 --mem=64G"),
+        ("serial_code", busy(1, "sbatch -c16 x", state="OUT_OF_MEMORY"), "#SBATCH --cpus-per-task=1 --mem=96G"),
+        # 60 GiB x 1.2 = 72 GiB.
+        ("serial_code", busy(1, "sbatch -c16 x", peak_bytes=60 * GIB, state="RUNNING"),
+         "#SBATCH --cpus-per-task=1 --mem=72G"),
+    ],
+)  # fmt: skip
+def test_job_keeps_its_memory_with_fewer_cores(rule: str, summary: JobSummary, expected: str) -> None:
+    assert expected == found(summary, rule).suggestion
+
+
+def test_memory_that_was_not_requested_is_not_reported() -> None:
+    summary = make_summary(busy=0.25, memory={"asked_bytes": None}, record={"submit_line": "sbatch -c4 x"})
+
+    assert "#SBATCH --cpus-per-task=1" == found(summary, "serial_code").suggestion
+
+
+@pytest.mark.parametrize("submit_line", [PER_CORE, "sbatch --mem-per-cpu=4G x"])
+def test_line_for_memory_per_core_is_not_given_beside_fewer_cores(submit_line: str) -> None:
+    # 10 GiB x 1.2 = 12 GiB are 768 MiB for each of 16 cores: with 4 cores that were 3 GiB.
+    assert "" == found(busy(4, submit_line, peak_bytes=10 * GIB), "memory_over_asked").suggestion
+    assert (
+        "#SBATCH --mem-per-cpu=768M" == found(busy(16, PER_CORE, peak_bytes=10 * GIB), "memory_over_asked").suggestion
+    )
+
+
+@pytest.mark.parametrize(
+    ("submit_line", "steps", "expected"),
+    [
+        # mpirun starts its tasks without steps.
+        ("sbatch --ntasks=16 --mem=64G x", WITHOUT_STEPS, "#SBATCH --ntasks=8"),
+        ("sbatch -n 16 --mem=64G x", ONE_STEP, "#SBATCH --ntasks=8"),
+        ("sbatch --ntasks-per-node=16 --mem=64G x", WITHOUT_STEPS, "#SBATCH --ntasks-per-node=8"),
+        ("sbatch -n1 -c16 --mem=64G x", WITHOUT_STEPS, "#SBATCH --cpus-per-task=8"),
+        # 4 tasks of 4 cores: neither alone makes 8.
+        ("sbatch -n4 -c4 --mem=64G x", WITHOUT_STEPS, ""),
+        ("sbatch -c16 --mem=64G x", (StepRecord(name="0", state="COMPLETED", tasks=4),), ""),
+        ("sbatch --exclusive -c16 --mem=64G x", WITHOUT_STEPS, ""),
+        # The script may hold --ntasks=16; a step of one task says that it does not.
+        ("sbatch --mem=64G x", WITHOUT_STEPS, ""),
+        ("sbatch --mem=64G x", ONE_STEP, "#SBATCH --cpus-per-task=8"),
+        ("sbatch --mem=64G x", (StepRecord(name="0", state="COMPLETED", tasks=16),), "#SBATCH --ntasks=8"),
+    ],
+)
+def test_option_that_makes_up_all_cores_is_lowered(
+    submit_line: str, steps: tuple[StepRecord, ...], expected: str
+) -> None:
+    finding = found(busy(8, submit_line, steps=steps), "cpu_idle")
+
+    assert expected == finding.suggestion
+    assert (expected == "") == finding.explanation.endswith(" 8 cores in all would have been enough.")
+
+
+def test_concurrent_steps_of_one_task_do_not_mean_one_task() -> None:
+    summary = make_summary(
+        record={"submit_line": "sbatch --mem=8G x", "steps": ONE_STEP}, busy=0.5, memory={"slurm_peak_is_whole": False}
+    )
+
+    assert "" == found(summary, "cpu_idle").suggestion
+
+
+def test_memory_is_in_the_sentence_where_the_cores_option_is_unknown() -> None:
+    # 40 GiB x 1.2 = 48 GiB.
+    assert found(busy(1, "sbatch x", steps=WITHOUT_STEPS), "serial_code").explanation.endswith(
+        " 1 core in all with 48 GiB of memory would have been enough."
+    )
+
+
+def test_what_was_already_requested_is_not_suggested() -> None:
+    # 3 of 16 cores were busy, up to 8 at once. Slurm gave 16 for 8 that were asked for.
+    changed = {"cpus": 16, "asked_cpus": 8, "submit_line": "sbatch -c8 --mem=8G x"}
+    at_8 = found(make_summary(record=changed, busy=3 / 16, cpu={"peak_cores": 8.0}), "cpu_idle")
+    at_5 = found(make_summary(record=changed, busy=3 / 16, cpu={"peak_cores": 5.0}), "cpu_idle")
+
+    assert ("", "#SBATCH --cpus-per-task=5") == (at_8.suggestion, at_5.suggestion)
+    assert "Only 3 of 16 cores were busy on average: 19 % of the allocated CPU time." == at_8.explanation
+
+
+def on_nodes(
+    *parts: tuple[float, float | None], asked_bytes: float, record: dict[str, Any] | None = None, **memory: Any
+) -> JobSummary:
+    """Make a job that needed so many bytes with so many cores on each of its nodes."""
+    nodes = tuple(NodeSummary(node=f"n{i}", working_peak_bytes=peak, cpus=c) for i, (peak, c) in enumerate(parts))
+    cpus = round(sum(cores or 0.0 for _, cores in parts))
+    told = {"working_peak_bytes": sum(peak for peak, _ in parts), "asked_bytes": asked_bytes} | memory
+    changed = {"node_count": len(parts), "cpus": cpus, "submit_line": "sbatch --mem-per-cpu=20G x"} | (record or {})
+    return make_summary(record=changed, memory=told, nodes=nodes, coverage=covered(len(parts)))
+
+
+@pytest.mark.parametrize(
+    ("summary", "expected"),
+    [
+        # 10 GiB x 1.2 = 12 GiB on the node that gave one core.
+        (on_nodes((10 * GIB, 7.0), (10 * GIB, 1.0), asked_bytes=160 * GIB), "#SBATCH --mem-per-cpu=12G"),
+        # 10 x 1.2 = 12 GiB on 4 cores are 3; 2 x 1.2 = 2.4, up to 2.5 GiB on 2 cores are 1.25.
+        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), asked_bytes=120 * GIB), "#SBATCH --mem-per-cpu=3G"),
+        # 12 GiB for each of 8 cores are 96 GiB: no less than was asked for.
+        (on_nodes((10 * GIB, 7.0), (10 * GIB, 1.0), asked_bytes=96 * GIB), ""),
+        (on_nodes((10 * GIB, 7.0), (10 * GIB, None), asked_bytes=160 * GIB), ""),
+        # Slurm saw 15 GiB in one task, on either node: 18 GiB for 2 cores.
+        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), asked_bytes=120 * GIB, slurm_peak_bytes=15 * GIB),
+         "#SBATCH --mem-per-cpu=9G"),
+        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), asked_bytes=120 * GIB, slurm_peak_bytes=9 * GIB),
+         "#SBATCH --mem-per-cpu=3G"),
+        (on_nodes((10 * GIB, 4.0), (2 * GIB, 4.0), asked_bytes=160 * GIB, slurm_peak_bytes=15 * GIB,
+                  record={"submit_line": "sbatch --mem=80G x"}), "#SBATCH --mem=18G"),
+    ],
+)  # fmt: skip
+def test_less_memory_is_enough_for_the_neediest_node(summary: JobSummary, expected: str) -> None:
+    assert expected == found(summary, "memory_over_asked").suggestion
+
+
+def test_more_memory_is_suggested_per_core_where_the_job_requested_it_so() -> None:
+    killed = busy(16, PER_CORE, state="OUT_OF_MEMORY")
+    near = on_nodes((20 * GIB, 1.0), asked_bytes=20 * GIB)
+    unknown = on_nodes((20 * GIB, None), asked_bytes=20 * GIB)
+
+    # 64 GiB x 1.5 = 96 GiB for 16 cores; 20 GiB x 1.2 = 24 GiB for one.
+    assert "#SBATCH --mem-per-cpu=6G" == found(killed, "oom_kill").suggestion
+    assert "#SBATCH --mem-per-cpu=24G" == found(near, "memory_near_limit").suggestion
+    assert "" == found(unknown, "memory_near_limit").suggestion
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"),
+    [
+        ((Gres(name="gpu", model="a100", count=4),), "#SBATCH --gpus=a100:3"),
+        ((Gres(name="gpu", count=4), Gres(name="nvme", model="fast", count=1)), "#SBATCH --gpus=3"),
+        ((Gres(name="gpu", model="a100", count=2), Gres(name="gpu", model="h100", count=2)), "#SBATCH --gpus=3"),
+    ],
+)
+def test_fewer_gpus_are_of_the_same_model(gres: tuple[Gres, ...], expected: str) -> None:
+    summary = make_summary(record={"gres": gres}, gpu=with_gpus(4, held_idle=1).gpu)
+
+    assert expected == found(summary, "gpu_held_without_process").suggestion
+
+
+def test_more_time_is_suggested_to_a_job_that_was_suspended_before_its_limit() -> None:
+    changed = {"state": "TIMEOUT", "suspended_seconds": 3600}
+
+    # 3 h x 1.5.
+    assert (
+        "#SBATCH --time=04:30:00"
+        == found(make_summary(record=changed, cpu={"idle_tail_seconds": 3600.0}), "timed_out").suggestion
+    )

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What went wrong is read from accounting and measurements; expected values are worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurmscope.jobs.failure import Failure, explain_failure, extrapolate_memory
+from slurmscope.jobs.record import StepRecord
+from slurmscope.jobs.report import Chart, ChartLine, JobReport
+from slurmscope.jobs.rule import Subject
+from slurmscope.jobs.summary import ProcessSummary, ProfileSummary, TaskProfile, TraceSummary
+from tests.fakes.job_summaries import GIB, make_summary
+from tests.fakes.reports import START
+
+HOUR = 3600.0
+
+
+def step(name: str, state: str = "COMPLETED", **changed: object) -> StepRecord:
+    made = StepRecord(name=name, state=state, end_seconds=START + 100, exit_code=0, exit_signal=0)
+    return replace(made, **changed)  # type: ignore[arg-type]
+
+
+def report_on(state: str, *steps: StepRecord, **record: object) -> JobReport:
+    return JobReport(summary=make_summary(record={"state": state, "steps": steps, **record}), made_seconds=START + 8000)
+
+
+def explain(state: str, *steps: StepRecord, **record: object) -> Failure:
+    failure = explain_failure(report_on(state, *steps, **record))
+    assert failure is not None
+    return failure
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "REQUEUED"])
+def test_job_that_has_not_ended_has_not_failed(state: str) -> None:
+    assert explain_failure(report_on(state, step("0", "FAILED", exit_code=1))) is None
+
+
+def test_good_job_has_no_failure() -> None:
+    assert explain_failure(report_on("COMPLETED", step("batch"), step("extern"), step("0"))) is None
+
+
+def test_step_that_failed_first_is_the_cause() -> None:
+    failure = explain(
+        "FAILED",
+        step("batch", "FAILED", exit_code=11, end_seconds=START + 300),
+        step("extern", "FAILED", exit_code=1, end_seconds=START + 1),
+        step("0", end_seconds=START + 50),
+        step("1", "FAILED", exit_signal=11, exit_code=0, end_seconds=START + 200, node_list="n2"),
+        step("2", "CANCELLED", exit_signal=9, exit_code=0, end_seconds=START + 150, node_list="n1"),
+        step("3", "FAILED", exit_code=1, end_seconds=START + 250),
+        nodes=("n1", "n2"),
+        node_count=2,
+    )
+
+    assert ("1", "n2", START + 200, 0, 11) == (
+        failure.step, failure.nodes, failure.end_seconds, failure.exit_code, failure.exit_signal,
+    )  # fmt: skip
+    assert "Step 1 was killed by SIGSEGV, signal 11 (segmentation fault)." == failure.explanation
+    assert "/home/ada/relax/slurm-4711.out" == failure.stdout
+    assert failure.is_output_assumed
+
+
+def test_crashed_step_is_cancelled_for_slurm() -> None:
+    # As sacct 22.05 shows it; a step that is killed with it may end before it.
+    killed_with_it = step("1", "CANCELLED", exit_signal=9, end_seconds=START + 50)
+    crashed = step("0", "CANCELLED", exit_signal=7)
+    script = step("batch", "FAILED", exit_code=7)
+
+    assert "Step 0 was killed by SIGBUS" in explain("FAILED", script, killed_with_it, crashed).explanation
+    assert "Step 1 was killed by SIGKILL" in explain("FAILED", script, killed_with_it).explanation
+    assert "The batch script was killed by SIGTERM" in (
+        explain("FAILED", step("batch", "CANCELLED", exit_signal=15)).explanation
+    )
+    # Ended with the job, or by the script.
+    assert "The job was cancelled" in explain("CANCELLED", step("0", "CANCELLED", exit_signal=15)).explanation
+    assert explain_failure(report_on("COMPLETED", killed_with_it, step("batch"))) is None
+
+
+def test_script_that_failed_ran_on_the_first_node() -> None:
+    failure = explain("FAILED", step("batch", "FAILED", exit_code=127), nodes=("n1", "n2"), exit_code=127)
+
+    assert ("batch", "n1") == (failure.step, failure.nodes)
+    assert "The batch script ended with exit code 127: command not found." == failure.explanation
+
+
+def test_step_without_an_end_comes_after_those_with_one() -> None:
+    failure = explain(
+        "FAILED", step("0", "FAILED", end_seconds=None), step("1", "FAILED", exit_code=3), nodes=("n1", "n2")
+    )
+
+    assert ("1", "", "Step 1 ended with exit code 3.") == (failure.step, failure.nodes, failure.explanation)
+
+
+@pytest.mark.parametrize(
+    ("state", "record", "expected"),
+    [
+        ("FAILED", {"exit_code": 2}, "The job ended with exit code 2: a general error, often of a command line."),
+        ("FAILED", {"exit_code": None, "exit_signal": None}, "The job failed."),
+        ("TIMEOUT", {}, "Slurm ended the job at its time limit of 3 h."),
+        ("TIMEOUT", {"time_limit_seconds": None}, "Slurm ended the job at its time limit."),
+        ("CANCELLED", {}, "The job was cancelled after 2 h."),
+        ("CANCELLED", {"start_seconds": None}, "The job was cancelled before it started."),
+        ("CANCELLED", {"uid": 1001, "cancelled_by_uid": 1001}, "The job was cancelled by its owner after 2 h."),
+        (
+            "CANCELLED",
+            {"uid": 1001, "cancelled_by_uid": 0},
+            "The job was cancelled by an administrator or by Slurm after 2 h.",
+        ),
+        (
+            "CANCELLED",
+            {"uid": 1001, "cancelled_by_uid": 1002, "start_seconds": None},
+            "The job was cancelled by an administrator or coordinator before it started.",
+        ),
+        ("CANCELLED", {"uid": None, "cancelled_by_uid": 1002}, "The job was cancelled after 2 h."),
+        ("NODE_FAIL", {"failed_node": "n2"}, "Node n2 failed."),
+        ("NODE_FAIL", {}, "A node of the job failed."),
+        ("BOOT_FAIL", {}, "A node of the job failed to boot."),
+        ("PREEMPTED", {}, "Slurm stopped the job in favour of one with higher priority."),
+        ("DEADLINE", {}, "Slurm ended the job because it could not finish before its deadline."),
+    ],
+)
+def test_state_is_explained(state: str, record: dict[str, object], expected: str) -> None:
+    failure = explain(state, **record)
+
+    assert (expected, "") == (failure.explanation, failure.step)
+    # A job on a single node failed there.
+    assert "n1" == failure.nodes
+
+
+def test_failed_step_of_a_completed_job_is_reported() -> None:
+    failure = explain("COMPLETED", step("0", exit_code=1), step("batch"))
+
+    assert "Step 0 ended with exit code 1: a general error. The job completed all the same" in failure.explanation
+
+
+def test_step_that_failed_in_a_cancelled_job_is_the_cause() -> None:
+    assert explain("CANCELLED", step("0", "FAILED", exit_code=0)).explanation == "Step 0 failed without an exit code."
+
+
+def test_interactive_step_is_named() -> None:
+    assert "The interactive step ended" in explain("FAILED", step("interactive", "FAILED", exit_code=1)).explanation
+
+
+def killed(**changed: object) -> JobReport:
+    made = report_on("OUT_OF_MEMORY", step("0", "OUT_OF_MEMORY", exit_signal=125, node_list="n1"))
+    return replace(made, **changed)  # type: ignore[arg-type]
+
+
+def memory_chart(*lines: list[float | None]) -> Chart:
+    times = tuple(START + 600.0 * index for index in range(len(lines[0])))
+    return Chart(
+        name="memory",
+        title="Memory",
+        unit="bytes",
+        subject=Subject.MEMORY,
+        times=times,
+        lines=tuple(ChartLine(label=f"n{number}", values=tuple(line)) for number, line in enumerate(lines)),
+    )
+
+
+def test_oom_killed_job_names_its_step_and_its_largest_task() -> None:
+    tasks = (
+        TaskProfile(node="n1", step="0", task="0", peak_memory_bytes=2 * GIB),
+        TaskProfile(node="n2", step="0", task="5", peak_memory_bytes=7 * GIB),
+        TaskProfile(node="n2", step="0", task="6"),
+    )
+    report = killed()
+    profiled = replace(report, summary=replace(report.summary, profile=ProfileSummary(tasks=tasks)))
+    process = ProcessSummary(node="n1", step="0", rank="", pid="77", command="solver", peak_memory_bytes=5 * GIB)
+    traced = replace(report, summary=replace(report.summary, traces=TraceSummary(processes=(process,))))
+
+    for each, expected in (
+        (report, ""),
+        (profiled, "task 5 of step 0 on n2, with 7 GiB"),
+        (traced, "solver (process 77 on n1), with 5 GiB"),
+    ):
+        failure = explain_failure(each)
+        assert failure is not None
+        assert failure.explanation.startswith("Step 0 was OOM-killed: the kernel killed a process at the memory limit.")
+        assert ("n1", expected, None) == (failure.nodes, failure.largest_task, failure.needed_bytes)
+        assert expected in failure.explanation
+
+
+def test_growing_memory_is_continued_to_the_time_limit() -> None:
+    # 1 GiB more every 10 minutes: 7 GiB after an hour; of 3 hours the job ran 2, so 6 GiB more.
+    grew = killed(charts=(memory_chart([float(1 + n) * GIB for n in range(13)], [GIB] * 13),))
+    failure = explain_failure(grew)
+
+    assert failure is not None
+    assert failure.needed_bytes == pytest.approx((13 + 6) * GIB)
+    assert "it would have needed 19 GiB per node by its time limit of 3 h" in failure.explanation
+
+
+def test_extrapolated_need_is_never_below_the_peak_of_the_kernel() -> None:
+    grew = killed(charts=(memory_chart([float(1 + n) * GIB for n in range(13)]),))
+    charged = replace(grew.summary, memory=replace(grew.summary.memory, charged_peak_bytes=30 * GIB))
+
+    assert extrapolate_memory(replace(grew, summary=charged)) == pytest.approx((30 + 6) * GIB)
+
+
+@pytest.mark.parametrize(
+    "charts",
+    [
+        (),
+        (memory_chart([GIB] * 13),),
+        (memory_chart([float(1 + n) * GIB for n in range(9)]),),
+        (memory_chart([None] * 13),),
+        (replace(memory_chart([float(1 + n) * GIB for n in range(13)]), times=(0.0,) * 13),),
+    ],
+)
+def test_memory_that_did_not_grow_is_not_continued(charts: tuple[Chart, ...]) -> None:
+    assert extrapolate_memory(killed(charts=charts)) is None
+
+
+def test_memory_is_not_continued_beyond_the_time_limit() -> None:
+    grew = killed(charts=(memory_chart([float(1 + n) * GIB for n in range(13)]),))
+    at_limit = replace(grew, summary=replace(grew.summary, run_seconds=3 * HOUR))
+    unlimited = replace(grew, summary=replace(grew.summary, time=replace(grew.summary.time, asked=None)))
+
+    assert [None, None] == [extrapolate_memory(at_limit), extrapolate_memory(unlimited)]

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's MaxRSS stands for a job only where no two of its tasks ran side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurmscope.jobs.findings import judge
+from slurmscope.jobs.record import MAX_STEPS, StepRecord
+from slurmscope.jobs.series import Measured, Series
+from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summary import MemorySummary
+from tests.fakes.reports import GIB, START, make_record
+
+BATCH = StepRecord(name="batch", state="COMPLETED", start_seconds=START, end_seconds=START + 7200, tasks=1)
+
+
+def step(number: int, start: int | None, end: int | None) -> StepRecord:
+    start_seconds, end_seconds = (None if moment is None else START + moment for moment in (start, end))
+    return StepRecord(
+        name=str(number), state="COMPLETED", start_seconds=start_seconds, end_seconds=end_seconds, tasks=1,
+        max_rss_bytes=3 * GIB,
+    )  # fmt: skip
+
+
+def memory_of(*steps: StepRecord, node_count: int = 1) -> MemorySummary:
+    record = make_record(steps=(BATCH, *steps), node_count=node_count, memory_bytes=64 * GIB)
+    return summarise(record, Measured(), now_seconds=START + 7200.0).memory
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((), True),
+        ((step(0, 0, 7200),), True),
+        ((step(0, 0, 100), step(1, 100, 200)), True),
+        ((step(1, 100, 200), step(0, 0, 100)), True),
+        ((step(0, 0, 101), step(1, 100, 200)), False),
+        ((step(0, 0, 100), step(1, 0, 100)), False),
+        # One that runs has no end yet; one without times may have run at any time.
+        ((step(0, 0, None), step(1, 100, 200)), False),
+        ((step(0, None, None), step(1, 100, 200)), False),
+        ((step(0, None, None),), True),
+        # Parts of a heterogeneous step run side by side.
+        ((replace(step(0, 0, 100), name="0+0"), replace(step(0, 0, 100), name="0+1")), False),
+    ],
+)
+def test_max_rss_stands_for_steps_that_ran_in_turn(steps: tuple[StepRecord, ...], expected: bool) -> None:
+    assert expected is memory_of(*steps).slurm_peak_is_whole
+
+
+def test_max_rss_of_a_job_on_two_nodes_is_of_one_of_them() -> None:
+    assert not memory_of(step(0, 0, 100), node_count=2).slurm_peak_is_whole
+
+
+def test_max_rss_does_not_stand_for_a_job_of_which_steps_may_be_left_out() -> None:
+    in_turn = [step(number, number, number + 1) for number in range(MAX_STEPS)]
+
+    assert memory_of(*in_turn[:-2]).slurm_peak_is_whole
+    assert not memory_of(*in_turn[:-1]).slurm_peak_is_whole
+
+
+def test_memory_of_one_of_sixteen_steps_is_not_suggested() -> None:
+    # 16 x 3 GiB are 48 of 64 GiB.
+    side_by_side = tuple(step(number, 10, 7190) for number in range(16))
+    record = make_record(cpus=16, steps=(BATCH, *side_by_side), memory_bytes=64 * GIB, cpu_seconds=16 * 7000.0)
+    summary = summarise(record, Measured(), now_seconds=START + 7200.0)
+
+    assert "memory_over_asked" not in {finding.rule for finding in judge(summary)}
+    assert summary.memory.best_peak_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        (MemorySummary(working_peak_bytes=2.0, slurm_peak_bytes=50.0, charged_peak_bytes=51.0), 50.0),
+        (MemorySummary(working_peak_bytes=2.0, slurm_peak_bytes=50.0, slurm_peak_is_whole=False), 50.0),
+        (MemorySummary(working_peak_bytes=2.0, slurm_peak_bytes=1.0), 2.0),
+        (MemorySummary(slurm_peak_bytes=1.0, charged_peak_bytes=51.0), 1.0),
+        (MemorySummary(slurm_peak_bytes=1.0, slurm_peak_is_whole=False, charged_peak_bytes=51.0), 51.0),
+        (MemorySummary(), None),
+    ],
+)
+def test_need_is_no_less_than_what_slurm_saw_in_use(memory: MemorySummary, expected: float | None) -> None:
+    assert expected == memory.best_peak_bytes
+
+
+def peaks(state: str = "COMPLETED", **metrics: float) -> MemorySummary:
+    """Summarise a job of two hours on one node with these constant curves and totals."""
+    times = tuple(float(START + moment) for moment in range(0, 7201, 60))
+    curves = {
+        name: (Series(("n1",), times, tuple([value] * len(times))),)
+        for name, value in metrics.items()
+        if name in {"memory_anon", "memory_shared", "memory_rss"}
+    }
+    totals: dict[str, dict[tuple[str, ...], float]] = {
+        name: {("n1",): value} for name, value in metrics.items() if name not in curves
+    }
+    record = make_record(state=state, memory_bytes=64 * GIB)
+    return summarise(record, Measured(curves=curves, totals=totals), now_seconds=START + 7200.0).memory
+
+
+def test_node_without_memory_controller_has_the_memory_of_its_processes() -> None:
+    memory = peaks(memory_rss=3.0 * GIB)
+
+    assert 3 * GIB == memory.working_peak_bytes
+    assert memory.coverage.is_good
+
+
+def test_memory_controller_is_preferred_to_processes() -> None:
+    assert 2 * GIB == peaks(memory_rss=3.0 * GIB, memory_anon=1.5 * GIB, memory_shared=0.5 * GIB).working_peak_bytes
+
+
+@pytest.mark.parametrize(("state", "kills"), [("OUT_OF_MEMORY", 0.0), ("OUT_OF_MEMORY", 1.0), ("FAILED", 1.0)])
+def test_oom_killed_job_has_the_peak_of_the_kernel(state: str, kills: float) -> None:
+    memory = peaks(state, memory_anon=0.1 * GIB, memory_peak=64.0 * GIB, oom_kills=kills)
+
+    assert (64 * GIB, 1.0) == (memory.best_peak_bytes, memory.ratio)
+
+
+def test_job_that_was_not_killed_does_not_need_its_file_cache() -> None:
+    assert 2 * GIB == peaks(memory_anon=2.0 * GIB, memory_peak=64.0 * GIB, oom_kills=0.0).best_peak_bytes

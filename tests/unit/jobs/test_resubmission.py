@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header for the next run follows from findings and other runs; expected figures are worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slurmscope.jobs.header_options import parse_suggestion
+from slurmscope.jobs.record import StepRecord
+from slurmscope.jobs.report import JobReport, Resubmission
+from slurmscope.jobs.resubmission import suggest_resubmission
+from slurmscope.jobs.summary import NodeSummary
+from tests.fakes.job_summaries import GIB, HOUR, make_summary
+from tests.fakes.reports import make_finding
+from tests.fakes.resubmission import RUN, SIZE, found, header, several, submitted, suggest
+
+
+def test_good_job_is_not_changed() -> None:
+    assert Resubmission(changes=(), other_runs=0, submitted=SIZE, suggested=SIZE) == suggest(make_summary())
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"state": "RUNNING", "end_seconds": None}, {"state": "CANCELLED", "start_seconds": None}, {"cpus": 0}],
+)
+def test_job_that_has_not_run_to_an_end_is_not_changed(record: dict[str, Any]) -> None:
+    assert suggest(make_summary(record=record), lines=("#SBATCH --time=01:00:00",)) is None
+
+
+def test_all_findings_are_merged_into_one_header() -> None:
+    # 1 of 4 cores, 1 GiB x 1.2 up to 1.25 GiB, 2 h x 1.5.
+    summary = make_summary(
+        record=submitted("-c4 --mem=8G -t 1-00:00:00", time_limit_seconds=86400),
+        busy=0.25,
+        memory={"working_peak_bytes": GIB},
+    )
+    made = suggest(summary)
+    assert made is not None
+    assert ("#SBATCH --cpus-per-task=1", "#SBATCH --mem=1280M", "#SBATCH --time=03:00:00") == made.lines
+    assert (
+        "-#SBATCH --cpus-per-task=4",
+        "-#SBATCH --mem=8G",
+        "-#SBATCH --time=1-00:00:00",
+        "+#SBATCH --cpus-per-task=1",
+        "+#SBATCH --mem=1280M",
+        "+#SBATCH --time=03:00:00",
+    ) == made.diff
+    assert ["Only one core worked", "Much of the requested memory was not needed"] == [
+        change.reason for change in made.changes[:2]
+    ]
+    assert (1, 1.25 * GIB, 3 * HOUR) == (
+        made.suggested.cpus,
+        made.suggested.memory_bytes,
+        made.suggested.limit_seconds,
+    )
+    # Two hours of 3 cores and 6.75 GiB.
+    assert 6 * HOUR == made.freed.core_seconds
+    assert 6.75 * GIB * 2 * HOUR == made.freed.memory_byte_seconds
+    assert made.freed.gpu_seconds is None
+    assert "submitted with --cpus-per-task, --mem, --time on the command line" in made.note
+
+
+def test_options_of_the_script_are_shown_as_allocated() -> None:
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=1),)
+    record = {"submit_line": "sbatch x.sh", "time_limit_seconds": 86400, "steps": steps}
+    summary = make_summary(record=record, busy=0.25)
+    made = suggest(summary)
+    assert made is not None
+    # 6 GiB x 1.2 = 7.2, up to 8 GiB, which would otherwise shrink with the cores.
+    assert ["4", "", "1-00:00:00"] == [change.submitted for change in made.changes]
+    assert ["1", "8G", "03:00:00"] == [change.suggested for change in made.changes]
+    assert "+#SBATCH --mem=8G" in made.diff
+    assert "-#SBATCH --mem=8G" not in made.diff
+    assert "If the script sets --mem-per-cpu" in made.note
+
+
+def test_oom_killed_job_gets_half_as_much_memory_again() -> None:
+    made = suggest(make_summary(record={"state": "OUT_OF_MEMORY"}))
+    assert made is not None
+    assert ("#SBATCH --mem=12G",) == made.lines
+    assert made.freed.memory_byte_seconds is None
+
+
+def test_oom_killed_job_gets_what_completed_runs_needed() -> None:
+    # 14 GiB x 1.2 = 16.8, up to 17.
+    made = suggest(make_summary(record={"state": "OUT_OF_MEMORY"}), replace(RUN, peak_bytes=14 * GIB))
+    assert made is not None
+    assert ("#SBATCH --mem=17G",) == made.lines
+    assert "By 1 other runs of this job, the next one may need 14 GiB." == made.changes[0].reason
+
+
+def test_earlier_oom_kill_of_a_larger_request_counts() -> None:
+    killed = replace(RUN, state="OUT_OF_MEMORY", requested_bytes=12 * GIB, peak_bytes=11 * GIB)
+    assert ("#SBATCH --mem=18G",) == header(make_summary(record={"state": "OUT_OF_MEMORY"}), killed)
+
+
+def test_oom_kill_without_a_known_request_is_not_evidence() -> None:
+    killed = replace(RUN, state="OUT_OF_MEMORY", requested_bytes=None)
+    assert () == header(make_summary(), killed)
+
+
+def test_unknown_memory_gives_no_memory() -> None:
+    record = {"state": "OUT_OF_MEMORY"}
+    assert () == header(make_summary(record=record, memory={"asked_bytes": None}), *several(9))
+
+
+def test_timed_out_job_gets_more_time() -> None:
+    # 3 h x 1.5.
+    assert ("#SBATCH --time=04:30:00",) == header(make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR))
+
+
+def test_timed_out_job_gets_the_time_of_completed_runs() -> None:
+    # 5 h x 1.5.
+    summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR)
+    assert ("#SBATCH --time=07:30:00",) == header(summary, replace(RUN, run_seconds=5 * HOUR))
+
+
+def test_run_that_timed_out_earlier_needed_more_than_its_limit() -> None:
+    summary = make_summary(record={"time_limit_seconds": 86400})
+    assert ("#SBATCH --time=03:00:00",) == header(summary)
+    # 8 h x 1.5.
+    assert ("#SBATCH --time=12:00:00",) == header(summary, replace(RUN, state="TIMEOUT", limit_seconds=8 * HOUR))
+
+
+def test_completed_run_gets_more_time_where_others_reached_the_limit() -> None:
+    summary = make_summary(run_seconds=2.5 * HOUR)
+    assert () == header(summary, replace(RUN, run_seconds=2.5 * HOUR))
+    # 3 h x 1.5.
+    assert ("#SBATCH --time=04:30:00",) == header(summary, replace(RUN, state="TIMEOUT"))
+
+
+def test_job_that_hung_gets_no_more_time() -> None:
+    summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, cpu={"idle_tail_seconds": 2 * HOUR})
+    assert "--time" not in "".join(header(summary, *several(9)))
+
+
+def test_only_the_time_limit_needs_no_note() -> None:
+    made = suggest(make_summary(record={"submit_line": "sbatch x.sh", "time_limit_seconds": 86400}))
+    assert made is not None
+    assert ("", "1-00:00:00") == (made.note, made.changes[0].submitted)
+
+
+def test_job_without_a_time_limit_gets_none() -> None:
+    assert () == header(make_summary(record={"time_limit_seconds": None}), *several(9))
+
+
+def test_completed_run_close_to_its_limit_gets_more_time() -> None:
+    made = suggest(make_summary(run_seconds=2.9 * HOUR))
+    assert made is not None
+    # 2.9 h x 1.5 = 4.35, up to 4.5 h.
+    assert ("#SBATCH --time=04:30:00",) == made.lines
+    assert "This run took 2 h 54 min." == made.changes[0].reason
+
+
+def test_other_run_keeps_a_request_from_getting_too_small() -> None:
+    summary = make_summary(memory={"working_peak_bytes": GIB})
+    assert ("#SBATCH --mem=1280M",) == header(summary)
+    # 4 GiB x 1.2 = 4.8, up to 5 GiB.
+    assert ("#SBATCH --mem=5G",) == header(summary, replace(RUN, peak_bytes=4 * GIB))
+    # 6 GiB x 1.2 = 7.2: no difference that matters.
+    assert () == header(summary, RUN)
+
+
+def test_unused_memory_that_follows_from_another_finding_is_not_requested() -> None:
+    unused = replace(make_finding("memory_over_asked"), suggestion="")
+    finding = replace(found("#SBATCH --cpus-per-task=1"), consequences=(unused,))
+    summary = make_summary(busy=0.25, memory={"working_peak_bytes": GIB})
+    made = suggest_resubmission(JobReport(summary=summary, made_seconds=0, findings=(finding,)))
+    assert made is not None
+    assert ("#SBATCH --cpus-per-task=1", "#SBATCH --mem=1280M") == made.lines
+    assert "This run needed 1 GiB." == made.changes[1].reason
+
+
+def test_larger_need_of_a_failed_run_counts() -> None:
+    summary = make_summary(memory={"working_peak_bytes": GIB})
+    assert ("#SBATCH --mem=5G",) == header(summary, replace(RUN, state="FAILED", peak_bytes=4 * GIB))
+
+
+def test_failed_job_gets_less_only_by_completed_runs() -> None:
+    summary = make_summary(record={"state": "FAILED"}, memory={"working_peak_bytes": GIB})
+    assert () == header(summary)
+    assert () == header(summary, *several(4, peak_bytes=2 * GIB))
+    assert () == header(summary, *several(9, state="FAILED", peak_bytes=2 * GIB))
+    # 2 GiB x 1.2, up to 2.5 GiB.
+    assert ("#SBATCH --mem=2560M",) == header(summary, *several(5, peak_bytes=2 * GIB))
+
+
+def test_failed_job_gets_no_fewer_cores() -> None:
+    assert () == header(make_summary(record={"state": "FAILED"}, busy=0.25))
+
+
+def test_memory_that_only_slurm_sampled_gives_no_less() -> None:
+    memory = {"working_peak_bytes": None, "slurm_peak_bytes": GIB}
+    assert () == header(make_summary(memory=memory), *several(9, peak_bytes=GIB))
+
+
+def test_one_in_twenty_runs_may_be_an_outlier_but_must_fit() -> None:
+    summary = make_summary(memory={"working_peak_bytes": GIB})
+    usual = several(39, peak_bytes=2 * GIB)
+    # The 95th percentile is 2 GiB x 1.2 = 2.5 GiB; the largest is 3 GiB x 1.05, up to 3.25 GiB.
+    assert ("#SBATCH --mem=3328M",) == header(summary, *usual, replace(RUN, peak_bytes=3 * GIB))
+
+
+def test_growth_from_run_to_run_is_extrapolated() -> None:
+    # 1.0, 1.2, ... 2.8 GiB; the eleventh needs 3.0 GiB, x 1.2 = 3.6, up to 3.75 GiB.
+    runs = [replace(RUN, start_seconds=number, peak_bytes=(1 + number / 5) * GIB) for number in range(10)]
+    assert ("#SBATCH --mem=3840M",) == header(make_summary(memory={"working_peak_bytes": GIB}), *reversed(runs))
+
+
+def test_fewer_runs_are_not_extrapolated() -> None:
+    # 1.0 to 2.2 GiB: 2.2 x 1.2 = 2.64, up to 2.75 GiB.
+    runs = [replace(RUN, start_seconds=number, peak_bytes=(1 + number / 5) * GIB) for number in range(7)]
+    assert ("#SBATCH --mem=2816M",) == header(make_summary(memory={"working_peak_bytes": GIB}), *runs)
+
+
+def test_second_finding_about_the_same_option_is_dropped() -> None:
+    lines = ("#SBATCH --cpus-per-task=1", "#SBATCH --cpus-per-task=2")
+    assert lines[:1] == header(make_summary(busy=0.25), lines=lines)
+
+
+def test_largest_need_of_any_node_counts() -> None:
+    nodes = tuple(NodeSummary(node=f"n{at}", working_peak_bytes=peak) for at, peak in enumerate((GIB, 3 * GIB)))
+    summary = make_summary(
+        record={"node_count": 2, "cpus": 8},
+        memory={"asked_bytes": 16 * GIB, "working_peak_bytes": 4 * GIB},
+        nodes=nodes,
+    )
+    # 3 GiB x 1.2 = 3.6, up to 3.75 GiB.
+    assert ("#SBATCH --mem=3840M",) == header(summary)
+
+
+def test_memory_of_whole_nodes_is_not_lowered() -> None:
+    summary = make_summary(record=submitted("--exclusive --mem=8G"), memory={"working_peak_bytes": GIB})
+    assert () == header(summary)
+
+
+def test_same_amount_is_no_change() -> None:
+    summary = make_summary(record=submitted("--mem=12G", state="OUT_OF_MEMORY"))
+    assert () == header(summary, lines=("#SBATCH --mem=12G",))
+
+
+def test_lines_of_a_finding_are_parsed() -> None:
+    assert {"mem": "1G", "exclusive": ""} == parse_suggestion("#SBATCH --mem=1G\n#SBATCH --exclusive")
+    assert {} == parse_suggestion("")

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rates are queried by job ID and file system, with every text quoted."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.lustre.collector import LustreOptions
+from slurmscope.lustre.reader import parse_rates, rates_expression
+from slurmscope.lustre.use import Quantity, UseRate
+from slurmscope.prometheus.responses import FoundSeries, Reply
+
+
+def test_bytes_are_summed_over_the_targets_of_a_file_system() -> None:
+    assert (
+        "sum by (jobid, filesystem) (label_replace(max by (jobid, target) "
+        "(irate(lustre_job_read_bytes_total{}[60000ms])) > 0, "
+        '"filesystem", "$1", "target", "(.+)-(?:OST|MDT)[0-9a-fA-F]{4}"))'
+    ) == rates_expression(Quantity.READ, LustreOptions())
+
+
+def test_metadata_operations_keep_target_and_operation() -> None:
+    options = LustreOptions(range=90.0, rate="rate")
+
+    assert (
+        'max by (jobid, target, operation) (rate(lustre_job_stats_total{site="a\\"b",'
+        'target=~".+-MDT[0-9a-fA-F]{4}"}[90000ms])) > 0'
+    ) == rates_expression(Quantity.METADATA, options, (("site", 'a"b'),))
+
+
+def reply(labels: dict[str, str], *values: float) -> Reply:
+    times = tuple(float(number) for number in range(len(values)))
+    return Reply(series=(FoundSeries(labels, times, values),))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "labels", "expected"),
+    [
+        (Quantity.READ, {"jobid": "7", "filesystem": "work"}, UseRate("7", "work", 2.5)),
+        (Quantity.WRITE, {"jobid": "7"}, UseRate("7", "unknown", 2.5)),
+        (Quantity.WRITE, {"filesystem": "work"}, UseRate("", "work", 2.5)),
+        (
+            Quantity.METADATA,
+            {"jobid": "cp.1", "target": "work-MDT0001", "operation": "open"},
+            UseRate("cp.1", "work", 2.5, "work-MDT0001", "open"),
+        ),
+        (Quantity.METADATA, {}, UseRate("", "unknown", 2.5)),
+    ],
+)
+def test_rates_of_an_answer(quantity: Quantity, labels: dict[str, str], expected: UseRate) -> None:
+    assert [expected] == list(parse_rates(quantity, LustreOptions(), reply(labels, 2.5)))
+
+
+def test_series_without_a_finite_value_has_no_rate() -> None:
+    assert [] == list(parse_rates(Quantity.READ, LustreOptions(), reply({"jobid": "7"})))
+
+
+CLIENTS = LustreOptions(
+    read_metric='client_bytes_total{op="read",kind="data"}',
+    metadata_metric="client_operations_total",
+    job_label="slurm_job_id",
+    operation_label="intent",
+    filesystem_label="fs",
+)
+
+
+def test_exporter_on_clients_has_other_names_and_all_its_series_are_added_up() -> None:
+    assert 'sum by (slurm_job_id, fs) (irate(client_bytes_total{op="read",kind="data",site="a"}[60000ms]) > 0)' == (
+        rates_expression(Quantity.READ, CLIENTS, (("site", "a"),))
+    )
+    assert "sum by (slurm_job_id, fs, intent) (irate(client_operations_total{}[60000ms]) > 0)" == (
+        rates_expression(Quantity.METADATA, CLIENTS)
+    )
+
+
+def test_rates_of_an_exporter_on_clients() -> None:
+    labels = {"slurm_job_id": "7", "fs": "work", "intent": "open"}
+
+    assert [UseRate("7", "work", 2.5)] == list(parse_rates(Quantity.READ, CLIENTS, reply(labels, 2.5)))
+    assert [UseRate("7", "work", 2.5, "", "open")] == list(parse_rates(Quantity.METADATA, CLIENTS, reply(labels, 2.5)))

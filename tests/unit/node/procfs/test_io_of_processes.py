@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What real programs wrote is counted once, whoever waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from slurmscope.node.procfs.job_processes import JobProcesses
+from slurmscope.node.procfs.reader import ProcessReader
+from tests.processes import until
+from tests.unit.node.script import Script
+
+MEGABYTE = 1_000_000
+# What an interpreter writes besides, for all processes of a test together.
+TOLERANCE_BYTES = 100_000
+
+
+def written_by(job: JobProcesses, program: Script) -> int:
+    use = job.read(program.pids())
+    assert use is not None
+    assert use.io is not None
+    return use.io.write_chars
+
+
+@pytest.mark.parametrize(
+    ("name", "setup", "after"),
+    [
+        ("waited for", "", "os.waitpid(pid, 0)"),
+        ("ignored", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "time.sleep(0.1)"),
+        ("left a zombie", "", "time.sleep(0.1)"),
+    ],
+)
+def test_child_that_wrote_50_megabytes_is_counted_once(
+    script: Callable[[str], Script], reader: ProcessReader, name: str, setup: str, after: str
+) -> None:
+    program = script(f"""
+{setup}
+pid = child(lambda: write(50_000_000))
+{after.replace("time.sleep(0.1)", "time.sleep(1)")}
+print("over", flush=True)
+sys.stdin.readline()
+try:
+    os.waitpid(pid, 0)
+except ChildProcessError:
+    pass
+print("waited", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("ready")
+    seen = [written_by(job, program)]
+    program.go_on()
+    program.expect("over")
+    seen += [written_by(job, program) for _ in range(3)]
+    program.go_on()
+    program.expect("waited")
+    seen += [written_by(job, program) for _ in range(3)]
+
+    assert sorted(seen) == seen
+    assert all(50 * MEGABYTE <= amount <= 50 * MEGABYTE + TOLERANCE_BYTES for amount in seen)
+
+
+@pytest.mark.parametrize("middle_waits", [True, False])
+def test_two_levels_below_are_counted_once(
+    script: Callable[[str], Script], reader: ProcessReader, middle_waits: bool
+) -> None:
+    program = script(f"""
+def middle():
+    if not {middle_waits}:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    pid = os.fork()
+    if pid == 0:
+        write(30_000_000)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        os._exit(0)
+    write(20_000_000)
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass
+
+pid = os.fork()
+if pid == 0:
+    middle()
+    os._exit(0)
+write(10_000_000)
+os.waitpid(pid, 0)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("ready")
+    until(lambda: written_by(job, program) >= 60 * MEGABYTE)
+    program.go_on()
+    program.expect("over")
+    seen = [written_by(job, program) for _ in range(3)]
+
+    assert sorted(seen) == seen
+    assert all(60 * MEGABYTE <= amount <= 60 * MEGABYTE + TOLERANCE_BYTES for amount in seen)
+
+
+def test_child_that_was_never_seen_is_counted_where_its_parent_waits(
+    script: Callable[[str], Script], reader: ProcessReader
+) -> None:
+    program = script("""
+print("before", flush=True)
+sys.stdin.readline()
+for _ in range(5):
+    pid = os.fork()
+    if pid == 0:
+        write(4_000_000)
+        os._exit(0)
+    os.waitpid(pid, 0)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("before")
+    before = written_by(job, program)
+    program.go_on()
+    program.expect("over")
+
+    assert 0 <= written_by(job, program) - before - 20 * MEGABYTE <= TOLERANCE_BYTES
+
+
+def test_stepd_holds_the_io_of_its_tasks_and_is_no_process_of_the_job(
+    script: Callable[[str], Script], reader: ProcessReader
+) -> None:
+    program = script("""
+write(3_000_000)
+pid = child(lambda: write(5_000_000))
+os.waitpid(pid, 0)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("ready")
+    during = job.read(program.pids() - {program.pid}, {program.pid})
+    program.go_on()
+    program.expect("over")
+    after = job.read((), {program.pid})
+
+    assert during is not None
+    assert after is not None
+    assert (1, 0) == (during.processes, after.processes)
+    assert during.io is not None
+    assert after.io is not None
+    assert 0 <= during.io.write_chars - 5 * MEGABYTE <= TOLERANCE_BYTES
+    assert 0 <= after.io.write_chars - 5 * MEGABYTE <= TOLERANCE_BYTES

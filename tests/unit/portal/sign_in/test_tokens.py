@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A token signs in its owner, and guessing is throttled (W5)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmscope.core.log import LineFormatter, RepeatFilter
+from slurmscope.jobs.viewer import Viewer, ViewerRole
+from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, TooManyFailures
+from slurmscope.portal.sign_in.identity import Identifier
+from slurmscope.portal.sign_in.tokens import SignInLimits, read_token
+from tests.fakes.sign_in import (
+    GOOD_TOKEN,
+    PROXY_ADDRESS,
+    PROXY_SETTINGS,
+    STRANGER,
+    FakeClock,
+    FakeTokens,
+    make_identifier,
+    make_scope,
+)
+
+WRONG_TOKEN = "wrong-token-of-no-one"
+
+
+def sign_in(identifier: Identifier, token: str, *more: tuple[str, str], client: str = STRANGER) -> Viewer:
+    return identifier.identify(make_scope(("authorization", f"Bearer {token}"), *more, client=client))
+
+
+def guess(identifier: Identifier, count: int, *more: tuple[str, str], client: str = STRANGER) -> None:
+    for number in range(count):
+        with pytest.raises(NotSignedIn):
+            sign_in(identifier, f"wrong-token-of-no-one-{number}", *more, client=client)
+
+
+def test_token_has_its_role() -> None:
+    tokens = FakeTokens(known={GOOD_TOKEN: Viewer(name="robot", role=ViewerRole.SUPPORT)})
+
+    assert Viewer(name="robot", role=ViewerRole.SUPPORT) == sign_in(
+        make_identifier(PROXY_SETTINGS, tokens=tokens), GOOD_TOKEN
+    )
+
+
+def test_token_of_a_coordinator_shows_the_coordinated_accounts() -> None:
+    identifier = make_identifier(PROXY_SETTINGS, coordinators={"ada": frozenset({"physics"})}.__getitem__)
+
+    assert Viewer(name="ada", coordinates=frozenset({"physics"})) == sign_in(identifier, GOOD_TOKEN)
+
+
+def test_sixth_guess_has_to_wait() -> None:
+    clock = FakeClock()
+    identifier = make_identifier(PROXY_SETTINGS, clock=clock)
+    guess(identifier, 5)
+
+    with pytest.raises(TooManyFailures) as rejected:
+        sign_in(identifier, WRONG_TOKEN)
+
+    assert 429 == rejected.value.status
+    assert {"Retry-After": "900"} == rejected.value.headers
+    guess(identifier, 1, client="203.0.113.10")
+    clock.seconds += 900
+    guess(identifier, 1)
+
+
+def test_guesses_do_not_block_a_valid_token_from_the_same_address() -> None:
+    identifier = make_identifier(PROXY_SETTINGS)
+    guess(identifier, 5)
+
+    assert "ada" == sign_in(identifier, GOOD_TOKEN).name
+
+
+def test_refused_sign_in_is_logged_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
+    identifier = make_identifier(PROXY_SETTINGS)
+    guess(identifier, 5)
+    with pytest.raises(TooManyFailures):
+        sign_in(identifier, WRONG_TOKEN)
+    with pytest.raises(Refused):
+        identifier.identify(make_scope(("x-remote-user", "ada"), client=STRANGER))
+    # A page without any identity is not an attempt to sign in.
+    with pytest.raises(NotSignedIn):
+        identifier.identify(make_scope(client=STRANGER))
+    repeats, formatter = RepeatFilter(), LineFormatter("logfmt")
+    lines = [formatter.format(record) for record in caplog.records if repeats.is_wanted(record)]
+
+    reasons = ("unknown, revoked or expired", "Too many wrong tokens", "not trusted")
+    assert all(reason in line and f"client={STRANGER}" in line for line, reason in zip(lines, reasons, strict=True)), (
+        lines
+    )
+    assert not any("wrong-token" in line for line in lines)
+
+
+def test_revoked_token_is_invalid() -> None:
+    tokens = FakeTokens()
+    identifier = make_identifier(PROXY_SETTINGS, tokens=tokens)
+    sign_in(identifier, GOOD_TOKEN)
+    guess(identifier, 4)
+    tokens.known.clear()
+
+    with pytest.raises(NotSignedIn):
+        sign_in(identifier, GOOD_TOKEN)
+    with pytest.raises(TooManyFailures):
+        sign_in(identifier, GOOD_TOKEN)
+
+
+def test_clients_behind_one_proxy_are_counted_separately() -> None:
+    identifier = make_identifier(PROXY_SETTINGS)
+    guess(identifier, 5, ("x-forwarded-for", "198.51.100.1, 192.0.2.1"), client=PROXY_ADDRESS)
+
+    with pytest.raises(TooManyFailures):
+        sign_in(identifier, WRONG_TOKEN, ("x-forwarded-for", "192.0.2.1"), client=PROXY_ADDRESS)
+    guess(identifier, 1, ("x-forwarded-for", "192.0.2.2"), client=PROXY_ADDRESS)
+    guess(identifier, 1, ("x-forwarded-for", "odd"), client=PROXY_ADDRESS)
+
+
+def test_forwarded_address_from_an_untrusted_peer_is_ignored() -> None:
+    identifier = make_identifier(PROXY_SETTINGS)
+    guess(identifier, 5, ("x-forwarded-for", "192.0.2.1"))
+
+    with pytest.raises(TooManyFailures):
+        sign_in(identifier, WRONG_TOKEN, ("x-forwarded-for", "192.0.2.2"))
+
+
+def test_user_name_from_the_proxy_takes_precedence_over_a_token() -> None:
+    identifier = make_identifier(PROXY_SETTINGS)
+    headers = (("x-remote-user", "bob"), ("authorization", "Bearer eyJhbGciOiJSUzI1NiJ9.e30.x"))
+
+    assert "bob" == identifier.identify(make_scope(*headers, client=PROXY_ADDRESS)).name
+    assert not identifier.is_by_token(make_scope(*headers, client=PROXY_ADDRESS))
+    assert identifier.is_by_token(make_scope(headers[1], client=PROXY_ADDRESS))
+    assert not identifier.is_by_token(make_scope(client=PROXY_ADDRESS))
+
+
+def test_second_authorization_header_is_rejected() -> None:
+    with pytest.raises(Refused):
+        read_token(make_scope(("authorization", "Bearer a"), ("Authorization", "Bearer b")))
+
+
+@pytest.mark.parametrize("value", ["Basic YTpi", "", "Bearerx", "Negotiate abc"])
+def test_other_schemes_are_no_token(value: str) -> None:
+    assert read_token(make_scope(("authorization", value))) is None
+
+
+@pytest.mark.parametrize("value", ["Bearer abc", "bearer abc", "BEARER  abc "])
+def test_scheme_may_be_written_in_any_case(value: str) -> None:
+    assert "abc" == read_token(make_scope(("authorization", value)))
+
+
+@given(st.binary(max_size=400))
+def test_only_plausible_tokens_reach_the_archive(value: bytes) -> None:
+    tokens = FakeTokens()
+    identifier = make_identifier(PROXY_SETTINGS, tokens=tokens)
+
+    with pytest.raises(NotSignedIn):
+        identifier.identify(make_scope(("authorization", b"Bearer " + value), client=STRANGER))
+    assert all(token.isascii() and token.isprintable() and " " not in token for token in tokens.lookups)
+
+
+def test_client_waits_until_the_oldest_of_five_failures_is_15_minutes_old() -> None:
+    clock = FakeClock(0.0)
+    limits = SignInLimits(clock=clock)
+    waits = []
+    for _ in range(6):
+        waits.append(limits.wait_seconds("a"))
+        limits.record_failure("a")
+        clock.seconds += 100
+
+    # The last five failures were at 100, 200, 300, 400 and 500; now is 600.
+    assert [0, 0, 0, 0, 0, 400] == waits
+    assert 400 == limits.wait_seconds("a")
+    assert 0 == limits.wait_seconds("b")
+    clock.seconds = 999.5
+    assert 1 == limits.wait_seconds("a")
+    clock.seconds = 1000.0
+    assert 0 == limits.wait_seconds("a")
+
+
+def test_old_clients_are_dropped() -> None:
+    clock = FakeClock(0.0)
+    limits = SignInLimits(clock=clock)
+    limits.record_failure("a")
+    clock.seconds = 10.0
+    limits.record_failure("b")
+    clock.seconds = 905.0
+    limits.record_failure("c")
+
+    assert 2 == len(limits)
+    clock.seconds = 5000.0
+    limits.record_failure("d")
+    assert 1 == len(limits)
+
+
+def test_full_table_drops_the_client_that_failed_longest_ago() -> None:
+    limits = SignInLimits(clock=FakeClock(), max_failures=1, max_clients=2)
+    for client in ("a", "b", "a", "c"):
+        limits.record_failure(client)
+
+    assert 2 == len(limits)
+    assert (True, False, True) == tuple(limits.wait_seconds(client) > 0 for client in "abc")
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 400))))
+def test_limits_agree_with_a_list_of_all_failures(events: list[tuple[str, int]]) -> None:
+    clock, log = FakeClock(0.0), list[tuple[str, float]]()
+    limits = SignInLimits(clock=clock)
+    for client, pause in events:
+        clock.seconds += pause
+        recent = [at for who, at in log if who == client and at > clock.seconds - 900]
+        assert (len(recent) >= 5) == (limits.wait_seconds(client) > 0)
+        limits.record_failure(client)
+        log.append((client, clock.seconds))

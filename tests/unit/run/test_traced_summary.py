@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of a command is summarised as the run of a job on one node."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.jobs.charts import make_charts
+from slurmscope.jobs.summary import JobSummary
+from slurmscope.jobs.traced_run import Allowance, GpuSample, SlurmContext, TracedRun, TreeSample
+from slurmscope.run.report import detail_run, has_shared_pages, measure_run, summarise_run
+from tests.fakes.traced_runs import GIB, START, make_run, make_sample
+
+IN_A_JOB = SlurmContext(job_id=77, cluster="lab", account="physics", partition="batch")
+LIMITED = Allowance(cores=4.0, memory_bytes=4 * GIB, memory_origin="cgroup")
+
+
+def summary_of(run: TracedRun) -> JobSummary:
+    return summarise_run(run, measure_run(run))
+
+
+def test_cpu_is_compared_with_the_cores_that_it_may_use() -> None:
+    cpu = summary_of(make_run()).cpu
+
+    assert (2400.0, 600.0, 0.25) == (cpu.time.asked, cpu.time.used, cpu.time.ratio)
+    assert (450.0, 150.0, 1.0) == (cpu.user_seconds, cpu.system_seconds, cpu.mean_cores)
+    assert pytest.approx(1.0) == cpu.peak_cores
+    assert 0.0 == cpu.idle_tail_seconds
+
+
+def test_part_of_a_core_is_not_rounded() -> None:
+    run = make_run(allowance=Allowance(cores=0.5), wall_seconds=10.0, samples=(make_sample(0, 0), make_sample(10, 5)))
+
+    summary = summary_of(run)
+
+    assert 1.0 == summary.cpu.time.ratio
+    assert 1 == summary.record.cpus
+
+
+def test_run_of_a_single_sample_has_totals_and_no_curves() -> None:
+    run = make_run(samples=(make_sample(0.0, 0.5),), wall_seconds=0.0, peak_resident_bytes=None)
+
+    summary = summary_of(run)
+
+    assert {} == measure_run(run).curves
+    assert (0.5, None, None) == (summary.cpu.time.used, summary.cpu.mean_cores, summary.cpu.peak_cores)
+    assert (None, None) == (summary.memory.working_peak_bytes, summary.nodes[0].working_peak_bytes)
+
+
+def test_memory_counts_as_requested_only_in_a_job_of_one_task() -> None:
+    requested = [
+        summary_of(make_run(slurm=slurm, allowance=allowance)).memory.asked_bytes
+        for slurm, allowance in (
+            (IN_A_JOB, LIMITED),
+            (SlurmContext(job_id=77, tasks=2), LIMITED),
+            (IN_A_JOB, Allowance(cores=4.0, memory_bytes=4 * GIB, memory_origin="machine")),
+            (SlurmContext(), LIMITED),
+        )
+    ]
+
+    assert [4 * GIB, None, None, None] == requested
+
+
+def test_sum_above_the_limit_is_no_base_for_findings() -> None:
+    run = make_run(peak_resident_bytes=5 * GIB, allowance=LIMITED)
+
+    assert has_shared_pages(run)
+    assert not summary_of(run).memory.coverage.is_good
+    assert not has_shared_pages(make_run())
+    assert not has_shared_pages(make_run(allowance=Allowance(cores=1.0), peak_resident_bytes=5 * GIB))
+
+
+@pytest.mark.parametrize(("code", "number", "state"), [(0, 0, "COMPLETED"), (2, 0, "FAILED"), (0, 9, "FAILED")])
+def test_record_has_how_the_command_ended(code: int, number: int, state: str) -> None:
+    record = summary_of(make_run(exit_code=code, exit_signal=number, slurm=IN_A_JOB)).record
+
+    assert (state, code, number) == (record.state, record.exit_code, record.exit_signal)
+    assert ("solver", 77, "lab", "physics", "batch") == (
+        record.name,
+        record.job_id,
+        record.cluster,
+        record.account,
+        record.partition,
+    )
+    # A sample of half a second before or after is within the run.
+    assert (START - 0.5, START + 600.5) == (record.start_seconds, record.end_seconds)
+
+
+def test_charts_cover_the_run() -> None:
+    run = make_run()
+    measured = measure_run(run)
+
+    charts = {chart.name: chart for chart in make_charts(summarise_run(run, measured), measured)}
+
+    assert ["cpu", "memory", "read", "write", "cpu_split"] == list(charts)
+    assert (4.0, 4.0 * GIB) == (charts["cpu"].reference, charts["memory"].reference)
+    assert pytest.approx([1000.0] * 60) == list(charts["read"].lines[0].values)
+    assert ["user", "system"] == [line.label for line in charts["cpu_split"].lines]
+
+
+def test_io_that_was_not_measured_is_absent() -> None:
+    run = make_run(samples=tuple(TreeSample(START + time, time, 0.0, 0, 1, 1) for time in (0.0, 600.0)))
+
+    summary = summary_of(run)
+
+    assert (None, None) == (summary.io.read_bytes, summary.io.writes)
+    assert "read" not in measure_run(run).curves
+
+
+def test_details_have_what_a_job_report_lacks() -> None:
+    details = detail_run(make_run(processes_left=1, exit_signal=9))
+
+    assert ("/opt/solver", "--input", "a b") == details.command
+    assert (4096, 8192, 2, 8) == (
+        details.storage_read_bytes,
+        details.storage_write_bytes,
+        details.peak_processes,
+        details.peak_threads,
+    )
+    assert (1, 9, 4.0, "machine") == (
+        details.processes_left,
+        details.exit_signal,
+        details.cores,
+        details.memory_limit_origin,
+    )
+
+
+def test_gpus_are_those_that_were_used() -> None:
+    samples = (
+        GpuSample(START + 10, 1, 0.5, GIB),
+        GpuSample(START + 20, 2, None, None),
+        GpuSample(START + 30, 2, 0.9, 3 * GIB),
+    )
+    run = make_run(gpu_samples=samples)
+    measured = measure_run(run)
+
+    summary = summarise_run(run, measured)
+
+    assert (2, 2) == (summary.gpu.asked, summary.record.gpus)
+    assert pytest.approx(0.7) == summary.gpu.mean_utilization
+    assert 3.0 * GIB == summary.gpu.peak_memory_bytes
+    assert summary.gpu.coverage.is_good
+    assert {"gpu", "gpu_memory"} <= {chart.name for chart in make_charts(summary, measured)}
+
+
+def test_gpus_without_values_are_not_measured() -> None:
+    summary = summary_of(make_run(gpu_samples=(GpuSample(START + 10, 1, None, None),)))
+
+    assert (1, None, None) == (summary.gpu.asked, summary.gpu.mean_utilization, summary.gpu.peak_memory_bytes)
+    assert not summary.gpu.coverage.is_good
+    assert 0 == summary_of(make_run()).gpu.asked
