@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slurmscope.core.errors import SourceError
 from slurmscope.node.cgroup.folders import Members
-from slurmscope.node.job_finder import LiveJob, StepFolders
+from slurmscope.node.job_finder import JobFinder, JobMeter, LiveJob, StepFolders
 from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, CpuUse, GroupKey, JobKey, JobUse, ProcessUse
 
 
@@ -39,7 +39,7 @@ class FakeJob:
         return Members(user=tuple(self.pids))
 
 
-class FakeReader:
+class FakeReader(JobMeter):
     """Read a fake job, and count how often it was read in full since it was made."""
 
     def __init__(self, *, has_steps: bool = False) -> None:
@@ -71,7 +71,7 @@ class FakeReader:
 
 
 @dataclass
-class FakeFinder:
+class FakeFinder(JobFinder):
     """Find the jobs that a test has added, below a directory that can be watched."""
 
     root: Path = Path("/nonexistent")

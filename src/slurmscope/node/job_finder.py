@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Protocol
 
 from slurmscope.node.cgroup.folders import Members
-from slurmscope.node.cgroup.job import JobCgroup
 from slurmscope.node.cgroup.names import parse_step
-from slurmscope.node.cgroup.tree import CgroupLayout, LayoutKind, TreeHealth
+from slurmscope.node.cgroup.tree import CgroupTree, LayoutKind
 from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, GroupKey, JobKey, JobUse
 from slurmscope.node.procfs.job_processes import JobProcesses, ProcessDetail
 from slurmscope.node.procfs.process import Missing
 from slurmscope.node.procfs.reader import ProcessReader
-from slurmscope.node.procfs.stepd_jobs import StepdJob
+from slurmscope.node.procfs.stepd_jobs import StepdJob, StepdTree
 
 # A process has the environment of its job only a moment after it was created.
 ENVIRONMENT_TRIES = 8
@@ -138,44 +137,6 @@ STEP_LIMIT = 64
 MIRROR_LIMIT = 10_000
 
 
-class Cgroups(Protocol):
-    """A cgroup tree with the cgroups of jobs."""
-
-    @property
-    def layout(self) -> CgroupLayout:
-        """Return the mounted hierarchies."""
-        ...
-
-    @property
-    def health(self) -> TreeHealth:
-        """Return the statistics of the last scan."""
-        ...
-
-    def scan(self) -> Mapping[JobKey, JobCgroup]:
-        """Return the current jobs."""
-        ...
-
-    def watch_paths(self) -> list[Path]:
-        """Return the directories in which job cgroups are created."""
-        ...
-
-
-class Stepds(Protocol):
-    """The slurmstepd processes with their descendants."""
-
-    def scan(self) -> Mapping[JobKey, StepdJob]:
-        """Return the current jobs."""
-        ...
-
-    def is_quiet(self) -> bool:
-        """Return whether no job runs and none can have started since the last scan."""
-        ...
-
-    def programs(self) -> list[Path] | None:
-        """Return the files of which one is opened when a step starts; None if they are not all known."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFolders:
     """Hold the steps of a job, and the directories in which something is removed when one of its tasks ends."""
@@ -187,7 +148,7 @@ class StepFolders:
 class JobFinder:
     """Find jobs by cgroups or by processes, chosen at each scan: slurmd may be started or reconfigured at any time."""
 
-    def __init__(self, cgroups: Cgroups, stepds: Stepds) -> None:
+    def __init__(self, cgroups: CgroupTree, stepds: StepdTree) -> None:
         self._cgroups = cgroups
         self._stepds = stepds
         self._mirrored: dict[Path, Path | None] = {}

@@ -13,14 +13,12 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Protocol
 
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
-from slurmscope.node.job_finder import LiveJob, StepFolders
+from slurmscope.node.job_finder import JobFinder, JobMeter, LiveJob
 from slurmscope.node.job_use import JobKey, JobUse, Roster
-from slurmscope.node.tracked_job import EarlierSteps, JobReader, TrackedJob
+from slurmscope.node.tracked_job import EarlierSteps, TrackedJob
 
 logger = logging.getLogger(__name__)
 
@@ -57,45 +55,6 @@ YOUNG_SECONDS = (0.03, 0.1, 0.5, 2.0)
 ENDED_LIMIT = 10_000
 
 
-class JobSource(Protocol):
-    """Find jobs; see ``JobFinder``."""
-
-    @property
-    def uses_processes(self) -> bool:
-        """Return whether jobs are found by processes, for which there are no events."""
-        ...
-
-    @property
-    def layout(self) -> str:
-        """Return how jobs are found, as in ``NodeJobs.layout``."""
-        ...
-
-    @property
-    def stale_cgroups(self) -> int:
-        """Return the number of leftover cgroups of ended jobs."""
-        ...
-
-    def scan(self) -> Mapping[JobKey, LiveJob]:
-        """Return the current jobs; the same job is the same object at each scan."""
-        ...
-
-    def is_quiet(self) -> bool:
-        """Return whether jobs are found by processes, none runs, and none can have started since the last scan."""
-        ...
-
-    def list_steps(self, job: LiveJob) -> StepFolders:
-        """List the steps of a job and the directories to watch."""
-        ...
-
-    def watch_paths(self) -> list[Path]:
-        """Return the directories in which job cgroups are created and removed."""
-        ...
-
-    def watch_programs(self) -> list[Path] | None:
-        """Return the files of which one is opened when a step starts; None if they are not all known."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Ended:
     """Hold an ended job; ``earlier`` is set if its next step may create its cgroup again."""
@@ -110,8 +69,8 @@ class JobRegistry:
 
     def __init__(
         self,
-        finder: JobSource,
-        make_reader: Callable[[], JobReader],
+        finder: JobFinder,
+        make_reader: Callable[[], JobMeter],
         *,
         grace_seconds: float = 60.0,
         ended_limit: int = ENDED_LIMIT,

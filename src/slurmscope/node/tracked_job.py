@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
-from slurmscope.node.job_finder import LiveJob, StepFolders
+from slurmscope.node.job_finder import JobMeter, LiveJob, StepFolders
 from slurmscope.node.job_use import (
     CgroupUse,
     GroupKey,
@@ -28,35 +27,19 @@ MANY_PROCESSES = 64
 CONFIRM_SECONDS = 1.0
 
 
-class JobReader(Protocol):
-    """Read one job repeatedly; see ``JobMeter``."""
-
-    def read(self, job: LiveJob) -> JobUse | None:
-        """Read everything; None if there is nothing to read (yet)."""
-        ...
-
-    def read_cgroup(self, job: LiveJob) -> JobUse | None:
-        """Read the cgroups only."""
-        ...
-
-    def leaders(self, job: LiveJob) -> Collection[int]:
-        """List the processes whose end means that a task has ended."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierSteps:
     """Hold the totals that a job continues from if its next step creates its cgroup again."""
 
     use: JobUse
     steps: frozenset[str]
-    reader: JobReader
+    reader: JobMeter
 
 
 class TrackedJob:
     """Hold the state of one job that has not ended."""
 
-    def __init__(self, job: LiveJob, reader: JobReader, *, earlier: EarlierSteps | None, now: float) -> None:
+    def __init__(self, job: LiveJob, reader: JobMeter, *, earlier: EarlierSteps | None, now: float) -> None:
         """Take the job, and its totals if it had a cgroup here before; ``now`` is a monotonic time."""
         self.job = job
         self.key: JobKey = job.key

@@ -23,7 +23,8 @@ from typing import Self
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
 from slurmscope.node.changes import Change, ChangeWatcher, Event, WakeUp
-from slurmscope.node.job_registry import JobRegistry, JobSource
+from slurmscope.node.job_finder import JobFinder
+from slurmscope.node.job_registry import JobRegistry
 from slurmscope.node.job_use import NodeJobs, Roster
 from slurmscope.node.tracked_job import TrackedJob
 
@@ -111,7 +112,7 @@ class JobTracker:
 
     def __init__(
         self,
-        finder: JobSource,
+        finder: JobFinder,
         registry: JobRegistry,
         changes: ChangeWatcher,
         *,

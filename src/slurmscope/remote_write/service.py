@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from slurmscope.core.check import Check
 from slurmscope.core.clock import run_periodically
@@ -60,25 +59,11 @@ REMOTE_WRITE_METRICS = (SAMPLES, DROPPED, FAILURES, BUFFERED)
 REASONS = ("refused", "age", "size")
 
 
-class WriteBuffer(Protocol):
-    """The buffer of requests; see ``outputs.remote_write.buffer``."""
-
-    @property
-    def dropped(self) -> Mapping[str, int]:
-        """Count samples that exceeded a bound, by reason."""
-        ...
-
-    @property
-    def bytes(self) -> int:
-        """Return the size of the queued requests."""
-        ...
-
-
 @dataclass(slots=True)
 class RemoteWriteCounters:
     """Count what became of samples; the sender writes, pages read."""
 
-    buffer: WriteBuffer
+    buffer: RequestBuffer
     accepted: int = 0
     refused: int = 0
     failures: int = 0

@@ -6,10 +6,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean
-from typing import Protocol
 
 from slurmscope.jobs.traced_run import GpuSample
-from slurmscope.node.gpu.nvml import NvmlProcess, NvmlReader, NvmlSample, NvmlUnavailable, child_environment
+from slurmscope.node.gpu.nvml import NvmlProcess, NvmlReader, NvmlUnavailable, child_environment
 from slurmscope.node.gpu.records import Gpu
 from slurmscope.run.runner import Runner
 
@@ -17,20 +16,12 @@ SHORTEST_SECONDS = 1.0
 MOST_SAMPLES = 1000
 
 
-class GpuSource(Protocol):
-    """Read all GPUs of this machine; raises NvmlUnavailable."""
-
-    def read(self) -> NvmlSample:
-        """Return the GPUs now."""
-        ...
-
-
 class GpuWatch:
     """Sample the GPUs of a command from its start to its end."""
 
     def __init__(
         self,
-        source: GpuSource,
+        source: NvmlReader,
         pids: Callable[[], Collection[int]],
         clock: Callable[[], float],
         *,

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Protocol
 
 from slurmscope.core.errors import MalformedAnswer, ServerError, ServerRefused, SlurmscopeError
 from slurmscope.core.log import fields
@@ -26,6 +25,7 @@ from slurmscope.exporter.reading import ReadingSet
 from slurmscope.http.client.credentials import TokenFile
 from slurmscope.http.client.request import HttpRequest, send, tls_context
 from slurmscope.metrics.family import Family, Labels, counter
+from slurmscope.recorder.recorder import Recorder
 from slurmscope.slurm.states import PENDING, RUNNING
 from slurmscope.up.settings import Target
 
@@ -39,21 +39,13 @@ MAX_SKIPPED_ROUNDS = 19
 """An agent that keeps failing is skipped for up to this many rounds: many nodes may be down at a time."""
 
 
-class PageRecorder(Protocol):
-    """Record pages; see ``store.recorder``."""
-
-    def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str) -> int:
-        """Record a page in the Prometheus text format; return how many samples of other nodes it had."""
-        ...
-
-
 class AgentScrapes:
     """Scrape a list of agents; log when one starts or stops failing."""
 
     def __init__(
         self,
         targets: Sequence[Target],
-        recorder: PageRecorder,
+        recorder: Recorder,
         *,
         timeout_seconds: float,
         token_files: Mapping[Target, TokenFile] | None = None,
@@ -200,14 +192,6 @@ ZEROS: Mapping[str, tuple[Labels, ...]] = {"slurm_jobs": ((RUNNING,), (PENDING,)
 """States that are drawn, but that collectors leave out when no job has them: a gap would mean not measured."""
 
 
-class FamilyRecorder(Protocol):
-    """Record samples; see ``store.recorder``."""
-
-    def record_families(self, at_seconds: float, families: Iterable[Family]) -> None:
-        """Record metric families."""
-        ...
-
-
 class OwnCollectors:
     """Run the collectors of a role that have recorded metrics, and no others: each queries the controller."""
 
@@ -227,7 +211,7 @@ class OwnCollectors:
         )
         self._wall_clock = wall_clock
 
-    def record(self, recorder: FamilyRecorder, *, deadline_seconds: float) -> None:
+    def record(self, recorder: Recorder, *, deadline_seconds: float) -> None:
         """Read once and record; metrics of late or failed readings are left out."""
         needs = [name for enabled in self._collectors for name in enabled.collector.needs]
         snapshots = self._readings.read(needs, time.monotonic() + deadline_seconds)
@@ -253,21 +237,7 @@ def _with_zeros(family: Family) -> Family:
     return replace(family, samples={**zeros, **dict(family.samples)}) if zeros else family
 
 
-class Recording(Protocol):
-    """Counters of a recorder; see ``store.recorder``."""
-
-    @property
-    def recorded(self) -> int:
-        """Count recorded samples."""
-        ...
-
-    @property
-    def dropped(self) -> Mapping[str, int]:
-        """Count dropped samples by reason."""
-        ...
-
-
-def recording_families(recorder: Recording, scrapes: Mapping[str, int] | None = None) -> Iterator[Family]:
+def recording_families(recorder: Recorder, scrapes: Mapping[str, int] | None = None) -> Iterator[Family]:
     """Yield the metrics of recording; ``scrapes`` counts outcomes where node agents are scraped."""
     yield Family(SAMPLES, {(): float(recorder.recorded)})
     yield Family(DROPPED, {(reason,): float(recorder.dropped.get(reason, 0)) for reason in REASONS})

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -11,17 +10,17 @@ from typing import cast
 import pytest
 
 from slurmscope.node.cgroup.job import JobCgroup
-from slurmscope.node.cgroup.tree import CgroupLayout, LayoutKind, TreeHealth
+from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, LayoutKind, TreeHealth
 from slurmscope.node.job_finder import STEP_LIMIT, JobFinder
 from slurmscope.node.job_use import JobKey
-from slurmscope.node.procfs.stepd_jobs import StepdJob
+from slurmscope.node.procfs.stepd_jobs import StepdJob, StepdTree
 from tests.fakes.live_jobs import FakeJob
 
 KEY = JobKey(7)
 
 
 @dataclass
-class FakeCgroups:
+class FakeCgroups(CgroupTree):
     """Be a tree of cgroups."""
 
     layout: CgroupLayout
@@ -29,9 +28,9 @@ class FakeCgroups:
     jobs: dict[JobKey, FakeJob] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
 
-    def scan(self) -> Mapping[JobKey, JobCgroup]:
+    def scan(self) -> dict[JobKey, JobCgroup]:
         """Return the jobs."""
-        return cast(Mapping[JobKey, JobCgroup], self.jobs)
+        return cast(dict[JobKey, JobCgroup], self.jobs)
 
     def watch_paths(self) -> list[Path]:
         """Return where jobs come and go."""
@@ -39,13 +38,13 @@ class FakeCgroups:
 
 
 @dataclass
-class FakeStepds:
+class FakeStepds(StepdTree):
     """Be the processes of a machine."""
 
     jobs: dict[JobKey, StepdJob] = field(default_factory=dict)
     scans: int = 0
 
-    def scan(self) -> Mapping[JobKey, StepdJob]:
+    def scan(self) -> dict[JobKey, StepdJob]:
         """Return the jobs, and count."""
         self.scans += 1
         return self.jobs

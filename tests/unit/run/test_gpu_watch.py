@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from slurmscope.jobs.traced_run import GpuSample
-from slurmscope.node.gpu.nvml import NvmlSample, NvmlUnavailable
+from slurmscope.node.gpu.nvml import NvmlReader, NvmlSample, NvmlUnavailable
 from slurmscope.node.gpu.records import Gpu, GpuProcess, GpuReason
 from slurmscope.run import gpu_watch as module
 from slurmscope.run.gpu_watch import GpuWatch, share_of
@@ -35,7 +35,7 @@ def test_what_the_driver_does_not_report_is_not_measured() -> None:
     assert GpuSample(5.0, 1, None, None) == share_of((gpu(0, None, p10=None),), {10}, 5.0)
 
 
-class Source:
+class Source(NvmlReader):
     """Answer with these, then wait."""
 
     def __init__(self, *answers: tuple[Gpu, ...] | None) -> None:

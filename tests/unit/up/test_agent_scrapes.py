@@ -14,19 +14,20 @@ import pytest
 
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.http.client.credentials import TokenFile
+from slurmscope.recorder.recorder import Recorder
 from slurmscope.up.scrapes import AgentScrapes
 from slurmscope.up.settings import Target, parse_target
 
 PAGE = b'jobs_cores{slurm_job="1",slurm_node=""} 4\n'
 
 
-class Pages:
+class Pages(Recorder):
     """Keep the pages that are recorded; ``broken`` is refused."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[float, str, str]] = []
 
-    def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str) -> int:
+    def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str = "") -> int:
         if page == "broken":
             raise MalformedAnswer("line 1: it has no end")
         self.kept.append((at_seconds, page, nodes[0]))
@@ -168,7 +169,7 @@ def test_an_agent_that_is_down_is_scraped_less_and_less_often(agent: Agent) -> N
 
 def test_a_bug_in_one_page_does_not_silence_the_others(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
     class Buggy(Pages):
-        def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str) -> int:
+        def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str = "") -> int:
             if nodes == ("bad",):
                 raise RuntimeError("bug")
             return super().record_page(at_seconds, page, nodes=nodes, source=source)
@@ -193,7 +194,7 @@ def test_an_agent_that_is_still_being_scraped_is_skipped(agent: Agent) -> None:
     class Slow(Pages):
         begun, release = threading.Event(), threading.Event()
 
-        def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str) -> int:
+        def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str = "") -> int:
             self.begun.set()
             self.release.wait(30)
             return 0

@@ -4,11 +4,12 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from slurmscope.recorder.recorder import Recorder
 from slurmscope.up.scrapes import RECORDING_METRICS, recording_families
 
 
 @dataclass
-class Recorded:
+class Recorded(Recorder):
     """Have recorded something."""
 
     recorded: int = 12

@@ -11,6 +11,7 @@ from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.page import EnabledCollector
 from slurmscope.exporter.reading import ReadingSet, SharedReading
 from slurmscope.metrics.family import Family, Labels, gauge
+from slurmscope.recorder.recorder import Recorder
 from slurmscope.up.scrapes import OwnCollectors
 
 WANTED = gauge("slurm_nodes", "Nodes.")
@@ -19,7 +20,7 @@ JOBS = gauge("slurm_jobs", "Jobs by state.", "state")
 
 
 @dataclass
-class Kept:
+class Kept(Recorder):
     """Keep what is recorded."""
 
     families: list[tuple[float, str, dict[Labels, object]]] = field(default_factory=list)
