@@ -23,7 +23,7 @@ import click
 
 from slurmscope.cli.output import format_examples
 from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
-from slurmscope.core.config import Config, load, own_environment
+from slurmscope.core.config import Config, find_replacement, load, own_environment
 from slurmscope.core.settings import Section, Setting
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.profiles import resolve_profile
@@ -285,9 +285,11 @@ def format_default(declared: Setting) -> str:
 
 
 def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], ctx: click.Context) -> click.UsageError:
-    """Return what to do instead of a flag of a replaced tool; for other flags the most similar ones of its section."""
+    """Return what to do instead of a flag that is gone; for other flags the most similar ones of its section."""
     if explanation := explain_removed(arguments):
         return click.UsageError(explanation, ctx)
+    if use := find_replacement(error.option_name.removeprefix("--").removeprefix("no-")):
+        return click.UsageError(f"{error.option_name} was removed: {use}.", ctx)
     section, dot, _ = error.option_name.rpartition(".")
     if not dot:
         return error

@@ -9,18 +9,23 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import Section, Setting, parse_text
+from slurmscope.core.settings import Section, Setting, environment_name, parse_text
 from slurmscope.core.units import format_size
 
 T = TypeVar("T")
 
 FILE_SIZE_LIMIT_BYTES = 1 << 20
+
+REMOVED: Mapping[str, str] = {
+    "slurm.interval.": "use slurm.poll-limit, or slurm.slow-interval for what changes slowly",
+}
+"""Removed settings by key, flag, or prefix (with a dot at its end), and what to use instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +83,16 @@ def load(
             values[declared.key] = Resolved(given if origin == "default" else declared.parse(given), origin)
         except ValueError as error:
             problems.append(f"{_where(declared, origin)}: {error}")
+    problems += _removed_variables(environment, {name for s in known for name in s.environment})
     problems += _unknown_keys(in_file, [s.key for s in known], other_keys, file)
     if problems:
         raise ConfigError("\n".join(problems))
     return Config(sections, values, file)
+
+
+def find_replacement(key: str) -> str:
+    """Return what to use instead of a removed setting, by key or flag; empty if there never was one of that name."""
+    return next((use for name, use in REMOVED.items() if key == name or (name[-1] == "." and key.startswith(name))), "")
 
 
 def read_file(path: Path) -> dict[str, object]:
@@ -142,6 +153,14 @@ def _where(declared: Setting, origin: str) -> str:
     return origin if origin in declared.environment else f"{declared.key} in {origin}"
 
 
+def _removed_variables(environment: Mapping[str, str], known: Collection[str]) -> Iterator[str]:
+    removed = [(environment_name(name), use) for name, use in REMOVED.items()]
+    for variable, value in environment.items():
+        for name, use in removed if value and variable not in known else ():
+            if variable == name or (name[-1] == "_" and variable.startswith(name)):
+                yield f"{variable} was removed: {use}"
+
+
 def _unknown_keys(
     in_file: Mapping[str, object], known: Sequence[str], other_keys: Callable[[], Iterable[str]], file: Path | None
 ) -> Iterator[str]:
@@ -149,7 +168,9 @@ def _unknown_keys(
         return
     candidates = {*known, *other_keys()}
     for key in in_file:
-        if key not in candidates:
+        if key not in candidates and (use := find_replacement(key)):
+            yield f"{key} in {file} was removed: {use}"
+        elif key not in candidates:
             nearest = difflib.get_close_matches(key, candidates, n=1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             yield f"{file}: unknown key {key!r}{hint}"

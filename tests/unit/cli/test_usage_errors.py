@@ -32,3 +32,10 @@ def test_wrong_command_line_names_the_help(arguments: list[str], command: str) -
 )
 def test_key_that_is_no_flag_leads_to_its_flag(arguments: list[str], flag: str) -> None:
     assert f"No such option '{arguments[1]}'. Did you mean '{flag}'?" in run_here(*arguments).stderr
+
+
+def test_removed_flag_leads_to_what_replaces_it() -> None:
+    done = run_here("portal", "--slurm.interval.jobs=5s")
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "--slurm.interval.jobs was removed: use slurm.poll-limit, or slurm.slow-interval" in done.stderr

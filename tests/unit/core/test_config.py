@@ -113,6 +113,19 @@ def test_unknown_key_is_refused_with_the_nearest_known_one(tmp_path: Path) -> No
         load_garden(tmp_path, "xyzzy = 5\n")
 
 
+def test_removed_key_and_variable_lead_to_what_replaces_them(tmp_path: Path) -> None:
+    environment = {"SLURMSCOPE_SLURM_INTERVAL_NODES": "5s", "SLURMSCOPE_SLURM_INTERVAL_DBD": ""}
+
+    with pytest.raises(ConfigError) as caught:
+        load_garden(tmp_path, "slurm.interval.jobs = '5s'", environment=environment)
+
+    use = "use slurm.poll-limit, or slurm.slow-interval for what changes slowly"
+    assert [
+        f"SLURMSCOPE_SLURM_INTERVAL_NODES was removed: {use}",
+        f"slurm.interval.jobs in {tmp_path / 'slurmscope.toml'} was removed: {use}",
+    ] == str(caught.value).splitlines()
+
+
 def test_keys_of_other_roles_are_no_mistake(tmp_path: Path) -> None:
     file = tmp_path / "shared.toml"
     file.write_text("[pond]\ndepth = 2\n", encoding="utf-8")
