@@ -33,6 +33,14 @@ scrape_configs:
 ASKED_MIB = 600
 HELD_MIB = 48
 BUSY_SECONDS = 12
+RULES = """
+[rules.cpu-idle]
+min-run-seconds = 5
+[rules.memory-over-asked]
+min-run-seconds = 5
+min-unused-bytes = 0
+free-bytes-per-core = 0
+"""
 EXPECTED_FINDINGS = {"cpu_idle", "memory_over_asked"}
 
 
@@ -78,11 +86,12 @@ def reported(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> I
         until(lambda: prometheus.query(last))
         ended = ("sacct", "-n", "-X", "-P", "-j", str(job), "--format=State")
         until(lambda: lab.run(*ended).strip() == "COMPLETED")
+        rules = private / "rules.toml"
+        rules.write_text(RULES, encoding="utf-8")
         flags = (
             "--prometheus.url", prometheus.url, "--prometheus.scrape-interval", "1s", *database,
             "--archive.url", str(private / "none.db"),
-            "--rules.cpu-idle.min-run-seconds", "5", "--rules.memory-over-asked.min-run-seconds", "5",
-            "--rules.memory-over-asked.min-unused-bytes", "0", "--rules.memory-over-asked.free-bytes-per-core", "0",
+            "--config.file", str(rules),
         )  # fmt: skip
         yield Reported(job=job, told=json.loads((folder / "told").read_text("utf-8")), flags=flags, lab=lab)
     run_slurmscope("database", "revoke", *database, environment=lab.environment)

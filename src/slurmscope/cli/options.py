@@ -24,7 +24,7 @@ import click
 from slurmscope.cli.output import format_examples
 from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
 from slurmscope.core.config import Config, find_replacement, load, own_environment
-from slurmscope.core.settings import Section, Setting
+from slurmscope.core.settings import Section, Setting, environment_name
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.profiles import resolve_profile
 from slurmscope.exporter.settings import resolve_collectors
@@ -187,7 +187,7 @@ class SettingOption(click.Option):
 
 
 class SettingsCommand(click.Command):
-    """Accept every setting as a flag, also in the spelling of older tools.
+    """Accept settings as flags, also in the spelling of older tools.
 
     ``shown`` names the settings that ``--help`` lists beside the command's own options.
     """
@@ -231,7 +231,7 @@ class SettingsCommand(click.Command):
 
 
 def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
-    """Return one option per setting, ``--config.file`` and ``--help-all``."""
+    """Return one option per setting that has a flag, ``--config.file`` and ``--help-all``."""
     config_file = click.Option(
         ["--config.file", "config_file"],
         metavar="FILE",
@@ -247,7 +247,7 @@ def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
         callback=_show_all_help,
         help="List all settings of this command and exit.",
     )
-    settings = [SettingOption(declared) for section in sections for declared in section.settings()]
+    settings = [SettingOption(declared) for section in sections for declared in section.settings() if declared.has_flag]
     return [config_file, *settings, help_all]
 
 
@@ -288,8 +288,12 @@ def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], ctx: clic
     """Return what to do instead of a flag that is gone; for other flags the most similar ones of its section."""
     if explanation := explain_removed(arguments):
         return click.UsageError(explanation, ctx)
-    if use := find_replacement(error.option_name.removeprefix("--").removeprefix("no-")):
+    name = error.option_name.removeprefix("--").removeprefix("no-")
+    if use := find_replacement(name):
         return click.UsageError(f"{error.option_name} was removed: {use}.", ctx)
+    if name.startswith("rules."):
+        where = f"set {name} in the configuration file, or {environment_name(name)} in the environment"
+        return click.UsageError(f"{error.option_name} is not a flag: {where}.", ctx)
     section, dot, _ = error.option_name.rpartition(".")
     if not dot:
         return error

@@ -48,7 +48,7 @@ def make_command() -> click.Command:
             params=[days, *settings],
             help="Apply the rules with the current thresholds to recently ended jobs in the archive, and compare with "
             "the findings made when the jobs ended.",
-            examples=("slurmscope rules test", "slurmscope rules test --days 30 --rules.cpu-idle.min-busy-ratio 0.5"),
+            examples=("slurmscope rules test", "slurmscope rules test --days 30 --config.file changed.toml"),
             shown=("archive.url",),
         )
     )
@@ -63,7 +63,7 @@ def _list(config: Config) -> Iterator[str]:
         section = rule_section(rule.id)
         for declared in section.settings() if section else ():
             value = thresholds[f"{rule.id}.{declared.attribute}"]
-            yield f"    --{declared.flag}={declared.format(value)}  {declared.help}"
+            yield f"    {declared.key} = {declared.format(value)}  {declared.help}"
 
 
 def _test(*, days: int, **given: object) -> int:

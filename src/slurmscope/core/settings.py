@@ -40,6 +40,7 @@ class Setting:
     metavar: str
     environment: tuple[str, ...]
     is_secret: bool
+    has_flag: bool
 
     @property
     def is_boolean(self) -> bool:
@@ -70,7 +71,8 @@ class Section:
     """Name a group of settings.
 
     ``defaults`` overrides defaults of fields for one role. ``flag`` and ``help`` override those of the only
-    field of a section, such as the switch of a collector.
+    field of a section, such as the switch of a collector. Without ``has_flags``, its settings are read from the file
+    and the environment only.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Section:
     defaults: Mapping[str, object] = field(default_factory=dict)
     flag: str = ""
     help: str = ""
+    has_flags: bool = True
 
     def settings(self) -> Iterator[Setting]:
         """Yield the settings declared by the fields of the dataclass."""
@@ -96,6 +99,7 @@ class Section:
                 metavar=meta["metavar"],
                 environment=(environment_name(flag), *meta["environment"]),
                 is_secret=meta["is_secret"],
+                has_flag=self.has_flags,
             )
 
 

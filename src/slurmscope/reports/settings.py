@@ -101,7 +101,7 @@ def _section(rule: Rule) -> Section:
         for threshold in rule.thresholds
     ]
     made = dataclasses.make_dataclass(f"{rule.id}_thresholds", declared, frozen=True, kw_only=True)
-    return Section(name=f"rules.{rule.id.replace('_', '-')}", type=made)
+    return Section(name=f"rules.{rule.id.replace('_', '-')}", type=made, has_flags=False)
 
 
 _SECTIONS: Mapping[str, Section] = {rule.id: _section(rule) for rule in RULES if rule.thresholds}

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from slurmscope.jobs.findings import RULES
 from tests.fakes.command_line import run_here
 
@@ -15,16 +17,18 @@ def _counts(output: str) -> dict[str, list[str]]:
     return {words[0]: words[1:] for words in (line.split() for line in output.splitlines()[2:])}
 
 
-def test_list_tells_every_rule_and_the_flag_of_every_threshold() -> None:
-    done = run_here("rules", "list", "--rules.memory-over-asked.min-used-ratio", "0.125")
+def test_list_tells_every_rule_and_the_key_of_every_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMSCOPE_RULES_MEMORY_OVER_ASKED_MIN_USED_RATIO", "0.125")
+
+    done = run_here("rules", "list")
 
     listed = re.findall(r"^(\w+)  \((\w+), (\w+)\)$", done.stdout, re.MULTILINE)
     assert [(rule.id, rule.severity, rule.subject) for rule in RULES] == listed
     assert (
-        "    --rules.memory-over-asked.min-used-ratio=0.125  Report jobs that needed less than this share"
+        "    rules.memory-over-asked.min-used-ratio = 0.125  Report jobs that needed less than this share"
         in done.stdout
     )
-    assert sum(len(rule.thresholds) for rule in RULES) == done.stdout.count("    --rules.")
+    assert sum(len(rule.thresholds) for rule in RULES) == done.stdout.count("    rules.")
 
 
 def test_rules_count_jobs_that_ended_in_the_last_days(shared_archive: Path) -> None:
@@ -40,10 +44,11 @@ def test_rules_count_jobs_that_ended_in_the_last_days(shared_archive: Path) -> N
     assert (0, "") == (week.returncode, week.stderr)
 
 
-def test_rules_are_tried_with_the_thresholds_that_are_set(shared_archive: Path) -> None:
-    flags = ("--archive.url", str(shared_archive), "--rules.memory-over-asked.min-used-ratio", "0.05")
+def test_rules_are_tried_with_the_thresholds_that_are_set(shared_archive: Path, tmp_path: Path) -> None:
+    file = tmp_path / "changed.toml"
+    file.write_text("rules.memory-over-asked.min-used-ratio = 0.05\n", encoding="utf-8")
 
-    done = run_here("rules", "test", *flags)
+    done = run_here("rules", "test", "--archive.url", str(shared_archive), "--config.file", str(file))
 
     assert ["0", "0", "0.0", "4"] == _counts(done.stdout)["memory_over_asked"]
 

@@ -34,6 +34,16 @@ def test_key_that_is_no_flag_leads_to_its_flag(arguments: list[str], flag: str) 
     assert f"No such option '{arguments[1]}'. Did you mean '{flag}'?" in run_here(*arguments).stderr
 
 
+def test_threshold_of_a_rule_is_no_flag() -> None:
+    done = run_here("report", "--rules.cpu-idle.min-busy-ratio", "0.5")
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert (
+        "--rules.cpu-idle.min-busy-ratio is not a flag: set rules.cpu-idle.min-busy-ratio in the configuration file, "
+        "or SLURMSCOPE_RULES_CPU_IDLE_MIN_BUSY_RATIO in the environment."
+    ) in done.stderr
+
+
 def test_removed_flag_leads_to_what_replaces_it() -> None:
     done = run_here("portal", "--slurm.interval.jobs=5s")
 
