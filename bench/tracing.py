@@ -54,7 +54,7 @@ def main() -> int:
         # Few calls of the simulated commands, which take more CPU than the exporter itself.
         flags = (
             "--slurm.bin-path", folder, "--slurm.poll-limit", "60s", "--trace.enabled",
-            "--trace.key-file", str(key_file), "--trace.posts-per-user", "0",
+            "--trace.key-file", str(key_file), "--trace.processes", "10000000",
         )  # fmt: skip
         with running_exporter(*flags) as (pid, address):
             load = Load(address, _requests(Path(folder), KeyFile(key_file)))

@@ -42,7 +42,7 @@ class ProfiledLab:
 
         On a busy machine the end of a step may be lost: many kernels queue ten datagrams, and two steps send more.
         """
-        return ("--profile.socket", str(self.socket), "--node.grace", "1s", "--profile.timeout", "30s", *further)
+        return ("--profile.socket", str(self.socket), "--node.grace", "1s", *further)
 
     def empty_work(self) -> Path:
         """End all jobs, and return an empty folder that jobs may write to."""

@@ -15,7 +15,7 @@ from lab import ALICE, BOB, SlurmLab
 from lab.cgroups import has_cgroup_v1
 from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES, GpuMapping, Source, map_gpus
 from slurmscope.node.gpu.nvml import CHILD
-from slurmscope.node.gpu.reader import GpuReader, GpuSettings
+from slurmscope.node.gpu.reader import GpuReader
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.node.procfs.process import Missing
 from slurmscope.node.procfs.reader import ProcessReader
@@ -37,7 +37,6 @@ def reader(driver: FakeNvml, tmp_path: Path) -> Iterator[GpuReader]:
     """Give a reader over the real /proc."""
     variables = [f"{name}={text}" for name, text in driver.environment.items() if name.startswith("FAKE_NVML")]
     made = GpuReader(
-        GpuSettings(),
         environment=driver.environment,
         procfs_root=Path("/proc"),
         device_files=tmp_path,

@@ -153,7 +153,7 @@ def test_server_that_stops_leaves_the_last_good_rates_and_says_so(
     lustre.grow(READ, str(job), "work-OST0000", 50 * MB)
     with ExitStack() as stack:
         with serve_page(lustre) as address, run_prometheus(tmp_path / "one", CONFIG.format(address=address)) as server:
-            flags = [*export(clean_lab, server), "--prometheus.timeout", "5s", "--prometheus.retries", "0"]
+            flags = [*export(clean_lab, server), "--prometheus.timeout", "5s"]
             serving_jobs = serving("cluster", *flags, "--collector.jobs", environment=clean_lab.environment)
             exporter = stack.enter_context(serving_jobs)
             wait_for(exporter, JOB_READ, {("physics", ALICE): 50 * MB})

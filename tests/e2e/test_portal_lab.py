@@ -87,7 +87,7 @@ def site(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Itera
             *("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1"),
             *("--portal.admins", "root", "--archive.url", str(private / "archive.db")),
             *("--prometheus.url", prometheus.url, "--prometheus.scrape-interval", "1s", "--prometheus.timeout", "2s"),
-            *("--prometheus.retries", "0", "--reporter.interval", "1s", "--reporter.settle", "3s"),
+            *("--reporter.interval", "1s"),
             *("--slurm.bin-path", str(lab.bin_path), "--slurm.timeout", "3s", "--accounting.timeout", "3s", *database),
             environment=lab.environment,
             wait_for="msg=listening",

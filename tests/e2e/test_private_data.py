@@ -68,7 +68,7 @@ def _open_portal(lab: SlurmLab, folder: Path) -> AbstractContextManager[Exporter
     return running(
         "portal",
         *("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "local"),
-        *("--archive.url", str(folder / "archive.db"), "--reporter.interval", "1s", "--reporter.settle", "1s"),
+        *("--archive.url", str(folder / "archive.db"), "--reporter.interval", "1s"),
         *("--slurm.bin-path", str(lab.bin_path)),
         environment=lab.environment,
         wait_for="msg=listening",

@@ -110,7 +110,7 @@ def test_totals_continue_after_a_restart_of_the_agent(profiled: ProfiledLab, wor
 def test_pushgateway_has_running_steps_only(profiled: ProfiledLab, work: Path, tmp_path: Path) -> None:
     """Also if the agent was killed and the job ended before the next one started."""
     with run_pushgateway(tmp_path) as gateway:
-        flags = profiled.flags("--profile.push", gateway.url, "--profile.push-interval", "500ms")
+        flags = profiled.flags("--profile.push", gateway.url)
 
         def groups() -> set[str]:
             return {group["labels"]["job"] for group in json.loads(gateway.get("/api/v1/metrics"))["data"]}

@@ -73,7 +73,7 @@ def login_node(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) ->
         "portal",
         *("--portal.listen-address", address, "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1"),
         *("--portal.munge", "--mail.portal-url", f"http://{address}", "--archive.url", str(folder / "archive.db")),
-        *("--reporter.interval", "1s", "--reporter.settle", "0s", "--slurm.bin-path", str(slurm_lab.bin_path)),
+        *("--reporter.interval", "1s", "--slurm.bin-path", str(slurm_lab.bin_path)),
         environment=slurm_lab.environment,
         wait_for="msg=listening",
     ):

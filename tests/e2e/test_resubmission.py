@@ -46,7 +46,7 @@ def test_oom_killed_job_completes_with_the_suggested_header_and_the_advice_count
         "portal",
         *("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1"),
         *("--archive.url", str(tmp_path / "archive.db"), "--slurm.bin-path", str(lab.bin_path)),
-        *("--reporter.interval", "1s", "--reporter.settle", "0s"),
+        *("--reporter.interval", "1s"),
         environment=lab.environment,
         wait_for="msg=listening",
     ) as portal:

@@ -49,7 +49,7 @@ class Site:
             *("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1"),
             *("--portal.admins", "root", "--archive.url", str(self.archive), "--accounting.clusters", "lab"),
             *("--accounting.clusters", TWIN),
-            *("--reporter.interval", "1s", "--reporter.settle", "1s", "--slurm.bin-path", str(self.lab.bin_path)),
+            *("--reporter.interval", "1s", "--slurm.bin-path", str(self.lab.bin_path)),
         )
 
     def serve(self) -> AbstractContextManager[Exporter]:

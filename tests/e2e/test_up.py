@@ -38,7 +38,6 @@ def flags_for(lab: SlurmLab, folder: Path) -> list[str]:
         f"--recorder.file={folder}/recorder.db",
         "--recorder.interval=1s",
         "--reporter.interval=1s",
-        "--reporter.settle=3s",
         f"--slurm.bin-path={lab.bin_path}",
     ]
 

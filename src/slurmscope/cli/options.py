@@ -34,21 +34,20 @@ _QUERY = re.compile(r"(?P<metric>[a-zA-Z_:][a-zA-Z0-9_:]*)\[(?P<range>[0-9]+[smh
 _API = "/api/v1/query"
 
 
-def _from_query_url(setting: str) -> Callable[[str], list[str]]:
-    """Return a translation of the address of a whole query: its server, metric and time range."""
-
-    def translate(text: str) -> list[str]:
-        try:
-            url = urlsplit(text)
-        except ValueError:
-            return [f"--prometheus.url={text}"]
-        server = f"{url.scheme}://{url.netloc}{url.path.removesuffix(_API)}"
-        flags = [f"--prometheus.url={server}", "--collector.lustre"]
-        if query := _QUERY.search("".join(parse_qs(url.query).get("query", []))):
-            flags += [f"--collector.lustre.{setting}={query['metric']}", f"--collector.lustre.range={query['range']}"]
-        return flags
-
-    return translate
+def _from_query_url(text: str) -> list[str]:
+    """Translate the address of a whole query: its server, time range, and metric if it has another name than usual."""
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        return [f"--prometheus.url={text}"]
+    server = f"{url.scheme}://{url.netloc}{url.path.removesuffix(_API)}"
+    flags = [f"--prometheus.url={server}", "--collector.lustre"]
+    if query := _QUERY.search("".join(parse_qs(url.query).get("query", []))):
+        flags.append(f"--collector.lustre.range={query['range']}")
+        if not query["metric"].startswith("lustre_job_"):
+            # It is refused with the names of the known dialects.
+            flags.append(f"--collector.lustre.dialect={query['metric']}")
+    return flags
 
 
 FLAGS: Mapping[str, Callable[[str], list[str]]] = {
@@ -57,8 +56,8 @@ FLAGS: Mapping[str, Callable[[str], list[str]]] = {
     "timeout": lambda text: [f"--prometheus.timeout={text}"],
     "port": lambda text: [f"--web.listen-address=:{text}"],
     "log": lambda text: [f"--log.level={'debug' if text.lower() == 'trace' else text}"],
-    "urlReads": _from_query_url("read-metric"),
-    "urlWrites": _from_query_url("write-metric"),
+    "urlReads": _from_query_url,
+    "urlWrites": _from_query_url,
 }
 """Older flags, with what each becomes."""
 

@@ -83,9 +83,11 @@ class Section:
     has_flags: bool = True
 
     def settings(self) -> Iterator[Setting]:
-        """Yield the settings declared by the fields of the dataclass."""
+        """Yield the settings declared by the fields of the dataclass; a field not made by ``setting`` is a constant."""
         for declared in dataclasses.fields(self.type):
             meta = declared.metadata
+            if not meta:
+                continue
             key = f"{self.name}.{meta.get('key') or declared.name.replace('_', '-')}"
             flag = self.flag or str(meta["flag"]) or key
             default = self.defaults.get(declared.name, declared.default)

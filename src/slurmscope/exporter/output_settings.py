@@ -73,9 +73,8 @@ class WebSettings:
         parse=parse_path,
         metavar="FILE",
     )
-    max_requests: int = setting(
-        40, help="Maximum number of parallel scrapes; further requests get status 503.", metavar="COUNT"
-    )
+    max_requests: int = 40
+    """Maximum number of parallel scrapes; further requests get status 503."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

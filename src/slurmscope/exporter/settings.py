@@ -75,9 +75,8 @@ class MetricsSettings:
         help="Maximum number of series per metric; further series are dropped and counted.",
         metavar="COUNT",
     )
-    label_length_limit: int = setting(
-        1024, help="Maximum length of a label value; longer values are truncated.", metavar="COUNT"
-    )
+    label_length_limit: int = 1024
+    """Maximum length of a label value; longer values are truncated."""
 
 
 class MetricsProfile(enum.StrEnum):

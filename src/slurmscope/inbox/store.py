@@ -75,18 +75,33 @@ class InboxSettings:
         parse=parse_seconds,
         metavar="DURATION",
     )
-    body_limit: int = setting(
-        2 * 1024 * 1024,
-        help="Maximum size of the body of a push, also when decompressed.",
+    size: int = setting(
+        64 * 1024 * 1024,
+        help="Maximum size of all groups together, as text, with one series per 640 bytes. A push may have 1/32 of the "
+        "bytes and a tenth of the series; there may be a tenth as many groups as series.",
         parse=parse_size,
         metavar=SIZE,
     )
-    groups: int = setting(10_000, help="Maximum number of groups.", metavar="COUNT")
-    series: int = setting(100_000, help="Maximum number of series of all groups together.", metavar="COUNT")
-    series_per_group: int = setting(10_000, help="Maximum number of series of one group.", metavar="COUNT")
-    size: int = setting(
-        64 * 1024 * 1024, help="Maximum size of all groups together, as text.", parse=parse_size, metavar=SIZE
-    )
+
+    @property
+    def body_limit(self) -> int:
+        """Return the maximum size of a push in bytes, also when decompressed."""
+        return self.size // 32
+
+    @property
+    def series(self) -> int:
+        """Return the maximum number of series of all groups together."""
+        return self.size // 640
+
+    @property
+    def series_per_group(self) -> int:
+        """Return the maximum number of series of one group."""
+        return max(1, self.series // 10)
+
+    @property
+    def groups(self) -> int:
+        """Return the maximum number of groups."""
+        return max(1, self.series // 10)
 
 
 SUFFIX = ".prom"

@@ -15,13 +15,12 @@ user ID has no name) or ``text`` (the job ID has no known form).
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
-from slurmscope.core.settings import one_of, parse_list, parse_text, setting
+from slurmscope.core.settings import one_of, parse_list, setting
 from slurmscope.core.units import parse_positive_seconds
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.lustre.use import ClientRate, FilesystemUse, Quantity, Unknown, class_of, parse_patterns
@@ -108,35 +107,43 @@ QUANTITIES = {
 }
 
 
-_LABEL_NAME = "[a-zA-Z_][a-zA-Z0-9_]*"
-_MATCHER = rf'{_LABEL_NAME}="[^"\\]*"'
-_LABEL = re.compile(rf"(?:{_LABEL_NAME})?")
-_SELECTOR = re.compile(rf"[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{{{_MATCHER}(?:,{_MATCHER})*\}})?")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """Name the metrics and labels of a Lustre exporter; without ``filesystem``, the target has the file system."""
+
+    read: str
+    write: str
+    metadata: str
+    job: str
+    operation: str
+    target: str = ""
+    filesystem: str = ""
+
+
+DIALECTS = {
+    "servers": Dialect(
+        read="lustre_job_read_bytes_total",
+        write="lustre_job_write_bytes_total",
+        metadata="lustre_job_stats_total",
+        job="jobid",
+        operation="operation",
+        target="target",
+    ),
+    "clients": Dialect(
+        read='lustre_client_data_bytes_total{op="read"}',
+        write='lustre_client_data_bytes_total{op="write"}',
+        metadata="lustre_client_access_operations_total",
+        job="slurm_job_id",
+        operation="op",
+        filesystem="fs",
+    ),
+}
+"""Exporters on the servers (GSI's lustre_exporter, lustrefs_exporter) and on the clients of Lustre."""
 
 
 def parse_job_ids(given: object) -> tuple[str, ...]:
     """Parse patterns of job IDs."""
     return parse_patterns(parse_list(given))
-
-
-def parse_selector(given: object) -> str:
-    """Parse the name of a metric, or a name with labels in braces."""
-    text = parse_text(given)
-    if not _SELECTOR.fullmatch(text):
-        raise ValueError(f'{text!r} is not the name of a metric, or of the form NAME{{LABEL="VALUE"}}')
-    return text
-
-
-def parse_label(given: object) -> str:
-    """Parse the name of a label; it may be empty."""
-    text = parse_text(given)
-    if not _LABEL.fullmatch(text):
-        raise ValueError(f"{text!r} is not a valid label name")
-    return text
-
-
-def _metric(default: str, what: str) -> str:
-    return setting(default, help=f"Counter of {what}, by job ID.", parse=parse_selector, metavar="METRIC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,30 +169,17 @@ class LustreOptions:
         parse=parse_job_ids,
         metavar="PATTERN",
     )
-    read_metric: str = _metric("lustre_job_read_bytes_total", "bytes read")
-    write_metric: str = _metric("lustre_job_write_bytes_total", "bytes written")
-    metadata_metric: str = _metric("lustre_job_stats_total", "operations")
-    job_label: str = setting("jobid", help="Label with the job ID.", parse=parse_label, metavar="LABEL")
-    target_label: str = setting(
-        "target", help="Label with the Lustre target, such as work-OST0001.", parse=parse_label, metavar="LABEL"
+    dialect: str = setting(
+        "servers",
+        help="Names of metrics and labels: those of an exporter on the Lustre servers (lustre_job_*) or on its "
+        "clients (lustre_client_*).",
+        parse=one_of(*DIALECTS),
+        metavar="|".join(DIALECTS),
     )
-    operation_label: str = setting(
-        "operation", help="Label of metadata-metric with the operation.", parse=parse_label, metavar="LABEL"
-    )
-    filesystem_label: str = setting(
-        "",
-        help="Label with the file system, of exporters that have one; without it, the target names the file system.",
-        parse=parse_label,
-        metavar="LABEL",
-    )
-    top_jobs: int = setting(
-        20, help="Maximum number of jobs exported by ID, per file system and quantity.", metavar="NUMBER"
-    )
-    programs: int = setting(
-        200,
-        help="Maximum number of exported programs outside jobs, per quantity; the others are summed by user.",
-        metavar="NUMBER",
-    )
+    top_jobs: int = 20
+    """Maximum number of jobs exported by ID, per file system and quantity."""
+    programs: int = 200
+    """Maximum number of exported programs outside jobs, per quantity; the others are summed by user."""
 
 
 def collect(options: LustreOptions, *, lustre: FilesystemUse) -> Iterator[Family]:

@@ -24,7 +24,7 @@ from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
 from slurmscope.core.user_names import NameCache
 from slurmscope.exporter.reading import SharedReading
-from slurmscope.lustre.collector import LustreOptions
+from slurmscope.lustre.collector import DIALECTS, LustreOptions
 from slurmscope.lustre.use import (
     UNKNOWN,
     Attribution,
@@ -50,15 +50,16 @@ _METADATA_TARGET = ".+-MDT[0-9a-fA-F]{4}"
 
 def rates_expression(quantity: Quantity, options: LustreOptions, matchers: Matchers = ()) -> str:
     """Return the expression for the rates of one quantity by job ID."""
-    job, target, is_metadata = options.job_label, options.target_label, quantity is Quantity.METADATA
+    names, is_metadata = DIALECTS[options.dialect], quantity is Quantity.METADATA
+    job, target = names.job, names.target
     conditions = [f"{label}={quote(value)}" for label, value in matchers]
-    if options.filesystem_label:
-        operation = f", {options.operation_label}" if is_metadata else ""
+    if names.filesystem:
+        operation = f", {names.operation}" if is_metadata else ""
         rates = _rates(quantity, options, conditions)
-        return f"sum by ({job}, {options.filesystem_label}{operation}) ({rates} > 0)"
+        return f"sum by ({job}, {names.filesystem}{operation}) ({rates} > 0)"
     if is_metadata:
         rates = _rates(quantity, options, [*conditions, f"{target}=~{quote(_METADATA_TARGET)}"])
-        return f"max by ({job}, {target}, {options.operation_label}) ({rates}) > 0"
+        return f"max by ({job}, {target}, {names.operation}) ({rates}) > 0"
     highest = f"max by ({job}, {target}) ({_rates(quantity, options, conditions)}) > 0"
     named = f"label_replace({highest}, {quote(_FILESYSTEM)}, {quote('$1')}, {quote(target)}, {quote(_TARGET)})"
     return f"sum by ({job}, {_FILESYSTEM}) ({named})"
@@ -66,24 +67,21 @@ def rates_expression(quantity: Quantity, options: LustreOptions, matchers: Match
 
 def parse_rates(quantity: Quantity, options: LustreOptions, reply: Reply) -> Iterator[UseRate]:
     """Yield the rates of an answer; series without a finite value have none."""
-    is_metadata = quantity is Quantity.METADATA
-    takes_target = is_metadata and not options.filesystem_label
-    job_label, label = options.job_label, options.filesystem_label or _FILESYSTEM
+    names, is_metadata = DIALECTS[options.dialect], quantity is Quantity.METADATA
+    takes_target = is_metadata and not names.filesystem
+    label = names.filesystem or _FILESYSTEM
     for found in reply.series:
         labels = found.labels
-        target = labels.get(options.target_label, "") if takes_target else ""
+        target = labels.get(names.target, "") if takes_target else ""
         filesystem = filesystem_of(target) if takes_target else labels.get(label) or UNKNOWN
-        operation = labels.get(options.operation_label, "") if is_metadata else ""
+        operation = labels.get(names.operation, "") if is_metadata else ""
         for per_second in found.values[-1:]:
-            yield UseRate(labels.get(job_label, ""), filesystem, per_second, target, operation)
+            yield UseRate(labels.get(names.job, ""), filesystem, per_second, target, operation)
 
 
 def _rates(quantity: Quantity, options: LustreOptions, conditions: list[str]) -> str:
-    selectors = {
-        Quantity.READ: options.read_metric,
-        Quantity.WRITE: options.write_metric,
-        Quantity.METADATA: options.metadata_metric,
-    }
+    names = DIALECTS[options.dialect]
+    selectors = {Quantity.READ: names.read, Quantity.WRITE: names.write, Quantity.METADATA: names.metadata}
     name, _, own = selectors[quantity].partition("{")
     selected = ",".join([own.removesuffix("}"), *conditions] if own else conditions)
     window = f"{max(1, round(options.range * 1000))}ms"

@@ -27,7 +27,7 @@ from slurmscope.node.changes import ChangeWatcher
 from slurmscope.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
 from slurmscope.node.filesystems import FilesystemReader
 from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES
-from slurmscope.node.gpu.reader import GpuReader, GpuSettings
+from slurmscope.node.gpu.reader import GpuReader
 from slurmscope.node.job_finder import JobFinder, JobMeter, ReadingOptions
 from slurmscope.node.job_registry import JobRegistry
 from slurmscope.node.job_use import GroupKey, JobKey, NodeJobs
@@ -111,7 +111,6 @@ def node_sections() -> Iterator[Section]:
     """Yield the configuration sections of the node agent."""
     yield Section(name="node", type=NodeSettings)
     yield Section(name="path", type=PathSettings)
-    yield Section(name="gpu", type=GpuSettings)
     yield Section(name="trace", type=NodeTraceSettings)
     yield Section(name="profile", type=ProfileSettings)
     yield from exporter_sections(Role.NODE)
@@ -136,7 +135,7 @@ class NodeReadings(ReadingSet):
             filesystems = FilesystemReader(
                 partial(read_mounts, self._procfs), lambda: tracker.roster, self._jobs.last_pids
             )
-            gpus = GpuReader(config.of(GpuSettings), environment=own_environment(), procfs_root=self._procfs)
+            gpus = GpuReader(environment=own_environment(), procfs_root=self._procfs)
             stack.callback(gpus.close)
             node_jobs = SharedReading("node_jobs", self._jobs.read, interval_seconds=settings.interval)
             tracing = NodeTracing(config.of(NodeTraceSettings), node_jobs, self._procfs)

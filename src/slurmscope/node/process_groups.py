@@ -19,7 +19,6 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from slurmscope.core.settings import setting
-from slurmscope.core.units import parse_bytes, parse_seconds
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, compat_gauge, counter, gauge
 from slurmscope.node.procfs.reader import ProcessReader
@@ -276,33 +275,12 @@ COMMAND_WIDTH = 16
 OTHER = "other"
 
 
-def parse_size(given: object) -> int:
-    """Parse a number of bytes, with or without a unit."""
-    return parse_bytes(str(given))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroupOptions:
-    """Which process groups are exported, and how."""
+    """How process groups are exported."""
 
-    user: tuple[str, ...] = setting((), help="Expose only this user; empty means all; repeatable.", metavar="USER")
-    min_cpu_seconds: float = setting(
-        0.0,
-        help="Minimum CPU time of an exposed group, unless it reaches min-resident-bytes.",
-        parse=parse_seconds,
-        metavar="DURATION",
-    )
-    min_resident_bytes: int = setting(
-        0,
-        help="Minimum resident memory of an exposed group, unless it reaches min-cpu-seconds.",
-        parse=parse_size,
-        metavar="SIZE",
-    )
-    groups_per_user: int = setting(
-        200,
-        help="Maximum number of exposed groups per user, those with the most CPU time; the others are summed.",
-        metavar="NUMBER",
-    )
+    groups_per_user: int = 200
+    """Maximum number of exposed groups per user, those with the most CPU time; the others are summed."""
     pad_command: bool = setting(
         False, help=f"Pad the command label to {COMMAND_WIDTH} characters, as an older tool did."
     )
@@ -310,11 +288,10 @@ class ProcessGroupOptions:
 
 def collect(options: ProcessGroupOptions, *, process_groups: ProcessTable) -> Iterator[Family]:
     """Yield all groups under the older names, and those outside jobs under the new ones."""
-    shown = [group for group in process_groups.groups if _is_shown(options, group)]
-    named, merged = _split(shown, options.groups_per_user)
+    named, merged = _split(process_groups.groups, options.groups_per_user)
     labelled = [(_labels(options, group), group) for group in named]
     all_labelled = [*labelled, *(((group.user, "", _pad(options, OTHER)), group) for group in merged)]
-    users = [use for use in process_groups.users if not options.user or use.user in options.user]
+    users = process_groups.users
     yield Family(CPU_USAGE, _sums((labels, round(group.cpu_percent, 2)) for labels, group in all_labelled))
     yield Family(RAM_USAGE, _sums((labels, round(group.memory_percent, 2)) for labels, group in all_labelled))
     # Merged groups have no counter: their sum would decrease when one of them ends. The user's total includes them.
@@ -344,14 +321,6 @@ def _sums(samples: Iterable[tuple[Labels, float]]) -> dict[Labels, float]:
     for labels, value in samples:
         sums[labels] = sums.get(labels, 0) + value
     return sums
-
-
-def _is_shown(options: ProcessGroupOptions, group: ProcessGroup) -> bool:
-    if options.user and group.user not in options.user:
-        return False
-    floors = ((options.min_cpu_seconds, group.cpu_seconds), (options.min_resident_bytes, group.resident_bytes))
-    reached = [used >= floor for floor, used in floors if floor]
-    return any(reached) or not reached
 
 
 def _labels(options: ProcessGroupOptions, group: ProcessGroup) -> Labels:

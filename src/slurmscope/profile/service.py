@@ -12,7 +12,6 @@ from slurmscope.core.check import Check
 from slurmscope.core.config import parse_path
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.settings import parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
 from slurmscope.exporter.output_settings import parse_push_url
 from slurmscope.http.server.address import parse_address
 from slurmscope.profile.events import Profile
@@ -69,12 +68,8 @@ class ProfileSettings:
         parse=parse_interconnect,
         metavar="NAME",
     )
-    timeout: float = setting(
-        600.0,
-        help="Drop a step that sent nothing for this long; longer than the intervals of JobAcctGatherFrequency.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
+    timeout: float = 600.0
+    """Drop a step that sent nothing for this long; longer than the intervals of JobAcctGatherFrequency."""
     push: str = setting(
         "",
         help="Push the samples to this Pushgateway under Slurm's own names, and delete them there at the step's end.",
@@ -82,12 +77,8 @@ class ProfileSettings:
         metavar="URL",
         is_secret=True,
     )
-    push_interval: float = setting(
-        5.0,
-        help="Minimum interval between pushes of the same job.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
+    push_interval: float = 5.0
+    """Minimum interval between pushes of the same job."""
 
 
 class NodeProfiling:

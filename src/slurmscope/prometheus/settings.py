@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from slurmscope.core.config import parse_path
 from slurmscope.core.settings import parse_list, parse_text, setting
-from slurmscope.core.units import parse_bytes, parse_positive_seconds
+from slurmscope.core.units import parse_positive_seconds
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.http.client.credentials import Header, parse_headers
 
@@ -50,14 +50,6 @@ def parse_user(given: object) -> str:
     if not _USER.match(text):
         raise ValueError(f"{given!r} is not a valid user name; use up to 256 characters without a colon")
     return text
-
-
-def parse_size(given: object) -> int:
-    """Parse a size in bytes, at least 1 KiB."""
-    size_bytes = parse_bytes(given) if isinstance(given, str) else given
-    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int) or not 1024 <= size_bytes <= 2**40:
-        raise ValueError(f"{given!r} is not a size between 1KiB and 1TiB, such as 64MiB")
-    return size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,27 +112,14 @@ class PrometheusSettings:
         parse=parse_positive_seconds,
         metavar="DURATION",
     )
-    max_answer_bytes: int = setting(
-        64 * 1024 * 1024,
-        help="Maximum size of a Prometheus response; larger queries are split.",
-        parse=parse_size,
-        metavar="SIZE",
-    )
-    max_points: int = setting(
-        11_000,
-        help="Maximum number of points per series in one query; Prometheus itself rejects more than 11000.",
-        metavar="N",
-    )
-    max_queries: int = setting(
-        4,
-        help="Maximum number of concurrent queries to Prometheus.",
-        metavar="N",
-    )
-    retries: int = setting(
-        2,
-        help="Number of retries when Prometheus is unreachable or busy.",
-        metavar="N",
-    )
+    max_answer_bytes: int = 64 * 1024 * 1024
+    """Maximum size of a Prometheus response; larger queries are split."""
+    max_points: int = 11_000
+    """Maximum number of points per series in one query; Prometheus itself rejects more than 11000."""
+    max_queries: int = 4
+    """Maximum number of concurrent queries to Prometheus."""
+    retries: int = 2
+    """Number of retries when Prometheus is unreachable or busy."""
     scrape_interval: float = setting(
         15.0,
         help="Interval at which Prometheus scrapes the node agents; curves have no smaller step.",

@@ -30,6 +30,8 @@ RESIGN_SECONDS = 1.5 * ELECTION_SECONDS
 RETENTION, DIGESTS = "retention", "sender of digests"
 REPORTER = "reporter of"
 """Names of duties; the name of the cluster is appended to that of a reporter."""
+THINNED_POINTS = 60
+"""Points of a thinned curve; each is a mean, for memory the maximum."""
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
@@ -296,7 +298,7 @@ def make_retention(
     archive: KeptArchive, checkpoints: ReporterCheckpoints, settings: ReporterSettings, clock: Clock
 ) -> Retention:
     """Make what creates partitions and deletes old rows of all clusters."""
-    thin = partial(archive.thin_curves, points=settings.thin_curves_points)
+    thin = partial(archive.thin_curves, points=THINNED_POINTS)
     tasks = (
         RetentionTask(name="jobs", delete=archive.delete_jobs, keep_seconds=settings.keep_jobs),
         RetentionTask(name="curves", delete=archive.delete_curves, keep_seconds=settings.keep_curves),

@@ -16,9 +16,7 @@ from typing import Protocol
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import ArchiveError
 from slurmscope.core.log import fields
-from slurmscope.core.settings import parse_count
 from slurmscope.core.units import DAY_SECONDS, parse_seconds
-from slurmscope.jobs.report import MAX_CHART_POINTS
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +27,6 @@ DAY_BEGINS_SECONDS = 20 * 3600
 MAX_STEP_SECONDS = 14 * DAY_SECONDS
 """How much older rows than those of the day before may be deleted on one day."""
 SHORTEST_KEEP_SECONDS = 7 * DAY_SECONDS
-FEWEST_POINTS = 10
 
 
 def parse_keep_seconds(given: object) -> float:
@@ -42,14 +39,6 @@ def parse_keep_seconds(given: object) -> float:
     if 0 < seconds < SHORTEST_KEEP_SECONDS:
         raise ValueError(f"{given!r} is less than the minimum of 7d; 0 keeps data forever")
     return seconds
-
-
-def parse_points(given: object) -> int:
-    """Parse the number of points of a thinned curve."""
-    points = parse_count(given)
-    if not FEWEST_POINTS <= points <= MAX_CHART_POINTS:
-        raise ValueError(f"{given!r} is not a number of points from {FEWEST_POINTS} to {MAX_CHART_POINTS}")
-    return points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.settings import setting
 from slurmscope.core.units import format_duration, parse_positive_seconds, parse_seconds
-from slurmscope.reporter.retention import parse_keep_seconds, parse_points
+from slurmscope.reporter.retention import parse_keep_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +21,9 @@ class ReporterSettings:
         flag="reporter",
     )
     interval: float = setting(
-        60.0, help="Interval between polls of accounting.", parse=parse_positive_seconds, metavar="DURATION"
-    )
-    settle: float = setting(
-        120.0,
-        help="Time to wait after the end of a job before summarizing it, so that its last samples arrive.",
-        parse=parse_seconds,
+        60.0,
+        help="Interval between polls of accounting; a job is summarized two intervals after its end.",
+        parse=parse_positive_seconds,
         metavar="DURATION",
     )
     look_back: float = setting(
@@ -53,12 +50,6 @@ class ReporterSettings:
         parse=parse_keep_seconds,
         metavar="DURATION",
     )
-    thin_curves_points: int = setting(
-        60,
-        help="Points of a thinned curve, 10 to 300; each is a mean, for memory the maximum.",
-        parse=parse_points,
-        metavar="N",
-    )
     keep_jobs: float = setting(
         0.0,
         help="How long to keep ended jobs, at least 7d; 0s keeps them forever.",
@@ -71,6 +62,11 @@ class ReporterSettings:
         parse=parse_keep_seconds,
         metavar="DURATION",
     )
+
+    @property
+    def settle(self) -> float:
+        """Return the seconds from the end of a job until it is summarized, so that its last samples arrive."""
+        return 2 * self.interval
 
 
 def check_retention(settings: ReporterSettings) -> None:

@@ -15,7 +15,7 @@ from slurmscope.accounting.settings import AccountingSettings
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.config import Config, parse_path
 from slurmscope.core.settings import DURATION, SIZE, Parse, Section, one_of, parse_text, setting
-from slurmscope.core.units import parse_bytes, parse_positive_seconds, parse_seconds
+from slurmscope.core.units import parse_bytes, parse_seconds
 from slurmscope.exporter.settings import LogSettings
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.jobs.findings import RULES
@@ -129,9 +129,8 @@ class ClientSettings:
     ca_file: Path | None = setting(
         None, help="CA file that verifies the portal; default is the system's.", parse=parse_path, metavar="FILE"
     )
-    timeout: float = setting(
-        20.0, help="Timeout for each request to the portal.", parse=parse_positive_seconds, metavar="DURATION"
-    )
+    timeout: float = 20.0
+    """Timeout for each request to the portal."""
 
 
 def is_private(address: ServerAddress) -> bool:
@@ -205,9 +204,8 @@ class MailSettings:
         parse=parse_domain,
         metavar="DOMAIN",
     )
-    timeout: float = setting(
-        20.0, help="Timeout for the SMTP server.", parse=parse_positive_seconds, metavar="DURATION"
-    )
+    timeout: float = 20.0
+    """Timeout for the SMTP server."""
     portal_url: str = setting("", help="URL of the portal, for links in mails and reports.", metavar="URL")
 
 

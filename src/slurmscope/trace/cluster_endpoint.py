@@ -20,7 +20,7 @@ from slurmscope.trace.callers import CallerFinder
 from slurmscope.trace.endpoint import SlurmCheck, TraceEndpoint, TraceReceiver, is_quick
 from slurmscope.trace.owners import OwnerFinder
 from slurmscope.trace.samples import TracedProcess, Traces
-from slurmscope.trace.settings import TraceSettings
+from slurmscope.trace.settings import TraceSettings, limits_of
 from slurmscope.trace.store import TraceStore
 from slurmscope.trace.tokens import KeyFile
 
@@ -39,7 +39,7 @@ class ClusterTracing:
         self._is_enabled = settings.enabled
         self._has_allocations = not config.of(Switch, "collector.job_info").enabled
         self._readings = readings
-        self._store = TraceStore(settings)
+        self._store = TraceStore(limits_of(settings))
         self._owners = OwnerFinder(
             readings.readings["job_owners"], readings.readings["node_hosts"], grace_seconds=settings.grace
         )
@@ -53,7 +53,7 @@ class ClusterTracing:
             check=SlurmCheck(self._owners, self._privileged_uids),
             deliver=self._store.put,
             count_refusal=self._store.count_refusal,
-            limits=settings,
+            limits=limits_of(settings),
             is_quick=partial(is_quick, callers, self._owners),
         )
         endpoint = TraceEndpoint(

@@ -30,7 +30,7 @@ from slurmscope.trace.callers import SOCKET, Caller, Refusal
 from slurmscope.trace.endpoint import TraceReceiver, check_user
 from slurmscope.trace.forwarding import Forwarder
 from slurmscope.trace.samples import JobOwner, TracedProcess, Traces, TraceSample
-from slurmscope.trace.settings import NodeTraceSettings, check_forwarding
+from slurmscope.trace.settings import NodeTraceSettings, check_forwarding, limits_of
 from slurmscope.trace.store import TraceStore
 from slurmscope.trace.tokens import KeyFile
 
@@ -189,7 +189,8 @@ class NodeTracing:
     def __init__(self, settings: NodeTraceSettings, jobs: SharedReading, procfs_root: Path) -> None:
         """Start empty; ``open`` makes the socket."""
         self._settings = settings
-        self._store = TraceStore(settings)
+        self._limits = limits_of(settings)
+        self._store = TraceStore(self._limits)
         self._senders = SenderFinder(jobs, procfs_root)
         self._own_host = socket.gethostname().partition(".")[0]
 
@@ -205,13 +206,13 @@ class NodeTracing:
             deliver = self._store.put
             if self._settings.forward is not None and self._settings.key_file is not None:
                 keys = KeyFile(self._settings.key_file)
-                deliver = stack.enter_context(Forwarder(self._settings.forward, keys, self._store, self._settings)).put
+                deliver = stack.enter_context(Forwarder(self._settings.forward, keys, self._store, self._limits)).put
             receiver = TraceReceiver(
                 find_caller=self._senders.find,
                 check=self._check,
                 deliver=deliver,
                 count_refusal=self._store.count_refusal,
-                limits=self._settings,
+                limits=self._limits,
             )
             listener = open_unix_listener(path)
             stack.callback(remove_socket, path, path.stat().st_ino)

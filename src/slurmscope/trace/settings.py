@@ -36,26 +36,47 @@ def _rate() -> float:
     )
 
 
-def _count(default: int, help: str) -> int:
-    return setting(default, help=help, metavar="COUNT")
+def _processes() -> int:
+    return setting(
+        50_000,
+        help="Maximum number of traced processes; one user may have a fifth of them, one job a twenty-fifth. "
+        "Limits of posts per second follow: a fiftieth of it for a user (at least 100), a five-hundredth for a job "
+        "(at least 10).",
+        metavar="COUNT",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLimits:
-    """Limit what senders may store and how fast they may send."""
+    """Limit what senders may store and how many posts per second they may send; 0 posts means no limit."""
 
-    rate: float = _rate()
-    processes: int = _count(50_000, "Maximum number of traced processes.")
-    processes_per_job: int = _count(2_000, "Maximum number of traced processes of one job.")
-    processes_per_user: int = _count(10_000, "Maximum number of traced processes of one user.")
-    posts_per_job: int = _count(100, "Maximum number of posts of one job per second; 0 means no limit.")
-    posts_per_user: int = _count(1_000, "Maximum number of posts of one user per second; 0 means no limit.")
+    rate: float = DEFAULT_RATE_SECONDS
+    processes: int = 50_000
+    processes_per_job: int = 2_000
+    processes_per_user: int = 10_000
+    posts_per_job: int = 100
+    posts_per_user: int = 1_000
+
+
+def limits_of(settings: TraceSettings | NodeTraceSettings) -> TraceLimits:
+    """Derive the limits of jobs and users from that of all processes."""
+    processes = settings.processes
+    return TraceLimits(
+        rate=settings.rate,
+        processes=processes,
+        processes_per_job=max(1, processes // 25),
+        processes_per_user=max(1, processes // 5),
+        posts_per_job=max(10, processes // 500),
+        posts_per_user=max(100, processes // 50),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSettings(TraceLimits):
+class TraceSettings:
     """The endpoint to which jobs send samples of their processes."""
 
+    rate: float = _rate()
+    processes: int = _processes()
     enabled: bool = setting(False, help="Accept samples of traced processes from jobs.")
     path: str = setting("/trace", help="Path of the trace endpoint.", parse=parse_telemetry_path, metavar="PATH")
     key_file: Path | None = setting(
@@ -80,9 +101,11 @@ class TraceSettings(TraceLimits):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTraceSettings(TraceLimits):
+class NodeTraceSettings:
     """The unix socket to which jobs on this node send samples of their processes."""
 
+    rate: float = _rate()
+    processes: int = _processes()
     socket: Path | None = setting(
         None,
         help="Unix socket on which to accept samples of traced processes; without it, none are accepted.",

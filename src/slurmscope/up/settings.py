@@ -13,7 +13,6 @@ from slurmscope.core.config import parse_path
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.hostlist import expand_hosts
 from slurmscope.core.settings import Section, parse_list, setting
-from slurmscope.core.units import parse_positive_seconds
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.portal.settings import portal_sections
 from slurmscope.recorder.settings import RecorderSettings
@@ -109,9 +108,8 @@ class UpSettings:
     bearer_token_over_http: bool = setting(
         False, help="Send the bearer token to other hosts without TLS, where the network can read it."
     )
-    timeout: float = setting(
-        10.0, help="Timeout for scraping a node agent.", parse=parse_positive_seconds, metavar="DURATION"
-    )
+    timeout: float = 10.0
+    """Timeout for scraping a node agent."""
 
     def token_path(self, target: Target) -> Path | None:
         """Return the file with the token for a target; raise ConfigError if the token would be sent in clear text."""

@@ -11,10 +11,7 @@ from tests.fakes.command_line import run_here
 URL = "http://p.example.org:9090/prom/api/v1/query?query=sum%20by(jobid)(irate(lustre_job_read_bytes_total[2m]))"
 
 LUSTRE = "--prometheus.url=http://p:9090 --collector.lustre"
-READS = (
-    "--prometheus.url=http://p.example.org:9090/prom --collector.lustre "
-    "--collector.lustre.read-metric=lustre_job_read_bytes_total --collector.lustre.range=2m"
-)
+READS = "--prometheus.url=http://p.example.org:9090/prom --collector.lustre --collector.lustre.range=2m"
 
 
 @pytest.mark.parametrize(
@@ -26,6 +23,10 @@ READS = (
         ("-log TRACE", "--log.level=debug"),
         ("-log=WARNING", "--log.level=WARNING"),
         (f"-urlReads={URL}", READS),
+        (
+            "-urlWrites=http://p/api/v1/query?query=irate(other[1m])",
+            "--prometheus.url=http://p --collector.lustre --collector.lustre.range=1m --collector.lustre.dialect=other",
+        ),
         ("-urlWrites http://p/api/v1/query", "--prometheus.url=http://p --collector.lustre"),
         ("-urlReads=http://[", "--prometheus.url=http://["),
         ("-port", "-port"),
@@ -52,7 +53,12 @@ def test_older_command_line_sets_the_same_things() -> None:
 
 @pytest.mark.parametrize(
     ("flag", "named"),
-    [("-promserver=ftp://p", "--prometheus.url"), ("-timerange=x", "--collector.lustre.range"), ("-log=LOUD", "level")],
+    [
+        ("-promserver=ftp://p", "--prometheus.url"),
+        ("-urlReads=http://p?query=rate(x[1m])", "'x' is not one of servers, clients"),
+        ("-timerange=x", "--collector.lustre.range"),
+        ("-log=LOUD", "level"),
+    ],
 )
 def test_invalid_value_is_one_sentence(flag: str, named: str) -> None:
     done = run_here("cluster", "--once", flag)

@@ -31,7 +31,7 @@ BOOLEANS = {"metrics.compat", "trace.enabled", "collector.jobs", "collector.sche
         ("-trace.rate=30", "--trace.rate=30"),
         ("-metrics.compat=false", "--no-metrics.compat"),
         ("--collector.jobs=true", "--collector.jobs"),
-        ("-web.max-requests=1", "--web.max-requests=1"),
+        ("-metrics.series-limit=1", "--metrics.series-limit=1"),
         ("-slurm.collect-diags", "--collector.scheduler"),
         ("-slurm.collect-limits=false", "--no-collector.limits"),
         ("-slurm.cli-fallback=false", "--slurm.backend=json"),

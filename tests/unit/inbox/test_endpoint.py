@@ -65,9 +65,9 @@ def test_time_to_live_of_a_push(inbox: RunningInbox) -> None:
 
 
 def test_too_large_a_body_is_not_read() -> None:
-    with open_inbox(InboxSettings(body_limit=10)) as inbox:
-        assert 413 == inbox.send("PUT", "/metrics/job/x", Content_Length="11").status
-        assert 200 == inbox.send("PUT", "/metrics/job/x", b"abcdefg 1\n").status
+    with open_inbox(InboxSettings(size=20_480)) as inbox:
+        assert 413 == inbox.send("PUT", "/metrics/job/x", Content_Length="641").status
+        assert 200 == inbox.send("PUT", "/metrics/job/x", b"abcdefg 1\n" + b"#" * 629 + b"\n").status
         assert {"too_large": 1} == inbox.store.refused
 
 

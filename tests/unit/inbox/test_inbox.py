@@ -56,7 +56,7 @@ def test_reload_keeps_groups_and_uses_new_limits(tmp_path: Path) -> None:
     first.open(None)
     assert 200 == push(first, "x")
 
-    second = make(InboxSettings(enabled=True, directory=tmp_path, groups=2))
+    second = make(InboxSettings(enabled=True, directory=tmp_path, size=20 * 640))
     second.open(first)
     # A request that began before the reload ends in the same inbox.
     assert 200 == push(first, "y")

@@ -75,20 +75,25 @@ def test_families_that_a_post_leaves_alone_are_checked() -> None:
 
 
 def test_limits_hold_for_groups_series_and_bytes() -> None:
-    store = open_store(settings=InboxSettings(groups=2, series=4, series_per_group=3))
-    push(store, "a 1\nb 1\nc 1\n", job="x")
+    # 12 groups, 12 series in each of them, 120 series in all.
+    store = open_store(settings=InboxSettings(size=120 * 640))
+    twelve = "".join(f"a{number} 1\n" for number in range(12))
+    push(store, twelve, job="x")
     assert (413, "limit") == refused(store, "d 1\n", is_whole=False, job="x")
-    assert (503, "full") == refused(store, "a 1\nb 1\n", job="y")
-    push(store, "a 1\n", job="y")
+    for number in range(9):
+        push(store, twelve, job=f"x{number}")
+    assert (503, "full") == refused(store, "a0 1\n", job="y")
+    push(store, "c 1\n", job="x")
+    push(store, "a0 1\n", job="y")
+    push(store, "a0 1\n", job="y2")
     assert (503, "full") == refused(store, "", job="z")
     assert (503, "full") == refused(store, "slurm_nodes 1\n", job="z")
-    push(store, "c 1\n", job="x")
-    assert 2 == store.series_count
+    assert 9 * 12 + 3 == store.series_count
 
-    small = open_store(settings=InboxSettings(size=300))
+    small = open_store(settings=InboxSettings(size=6400))
     push(small, "a 1\n", job="x")
-    assert (503, "full") == refused(small, f"a 1\n# HELP b {'x' * 300}\nb 1\n", job="x")
-    assert 0 < small.size_bytes <= 300
+    assert (503, "full") == refused(small, f"# HELP a {'x' * 6400}\na 1\n", job="x")
+    assert 0 < small.size_bytes <= 6400
 
 
 def test_groups_expire_and_a_push_may_ask_for_less() -> None:

@@ -167,10 +167,7 @@ def test_stages_are_exported_with_their_seconds() -> None:
         {"range": 0.0},
         {"job_id": ("%x",)},
         {"rate": "increase"},
-        {"read_metric": "a b"},
-        {"read_metric": 'a{b="c"} or vector(1)'},
-        {"write_metric": "a{}"},
-        {"job_label": "job-id"},
+        {"dialect": "beegfs"},
     ],
 )
 def test_options_are_checked(options: dict[str, object]) -> None:
@@ -179,11 +176,3 @@ def test_options_are_checked(options: dict[str, object]) -> None:
 
     with pytest.raises(ValueError, match=r"."):
         declared[name].metadata["parse"](value)
-
-
-def test_metric_may_select_labels() -> None:
-    parse = LustreOptions.__dataclass_fields__["read_metric"].metadata["parse"]
-    texts = ["site:lustre_bytes", 'client_bytes_total{op="read",fs="work-1"}']
-
-    assert texts == [parse(text) for text in texts]
-    assert "" == LustreOptions.__dataclass_fields__["filesystem_label"].metadata["parse"]("")

@@ -55,26 +55,20 @@ def test_series_without_a_finite_value_has_no_rate() -> None:
     assert [] == list(parse_rates(Quantity.READ, LustreOptions(), reply({"jobid": "7"})))
 
 
-CLIENTS = LustreOptions(
-    read_metric='client_bytes_total{op="read",kind="data"}',
-    metadata_metric="client_operations_total",
-    job_label="slurm_job_id",
-    operation_label="intent",
-    filesystem_label="fs",
-)
+CLIENTS = LustreOptions(dialect="clients")
 
 
 def test_exporter_on_clients_has_other_names_and_all_its_series_are_added_up() -> None:
-    assert 'sum by (slurm_job_id, fs) (irate(client_bytes_total{op="read",kind="data",site="a"}[60000ms]) > 0)' == (
+    assert 'sum by (slurm_job_id, fs) (irate(lustre_client_data_bytes_total{op="read",site="a"}[60000ms]) > 0)' == (
         rates_expression(Quantity.READ, CLIENTS, (("site", "a"),))
     )
-    assert "sum by (slurm_job_id, fs, intent) (irate(client_operations_total{}[60000ms]) > 0)" == (
+    assert "sum by (slurm_job_id, fs, op) (irate(lustre_client_access_operations_total{}[60000ms]) > 0)" == (
         rates_expression(Quantity.METADATA, CLIENTS)
     )
 
 
 def test_rates_of_an_exporter_on_clients() -> None:
-    labels = {"slurm_job_id": "7", "fs": "work", "intent": "open"}
+    labels = {"slurm_job_id": "7", "fs": "work", "op": "open"}
 
     assert [UseRate("7", "work", 2.5)] == list(parse_rates(Quantity.READ, CLIENTS, reply(labels, 2.5)))
     assert [UseRate("7", "work", 2.5, "", "open")] == list(parse_rates(Quantity.METADATA, CLIENTS, reply(labels, 2.5)))

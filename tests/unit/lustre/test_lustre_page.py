@@ -45,7 +45,6 @@ def flags(fake: FakePrometheus, tmp_path: Path) -> Iterator[dict[str, object]]:
     with scripted_server(fake.handle) as url:
         yield {
             "prometheus_url": url,
-            "prometheus_retries": "0",
             "slurm_bin_path": str(make_commands(tmp_path / "bin", commands)),
             "slurm_poll_limit": "0.01s",
             "collector_disable_defaults": True,

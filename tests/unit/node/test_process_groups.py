@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
-
-from slurmscope.core.settings import Section
 from slurmscope.metrics.write import Format, write
 from slurmscope.node.process_groups import (
     COLLECTOR,
@@ -17,7 +14,6 @@ from slurmscope.node.process_groups import (
     ProcessTable,
     UserUse,
     collect,
-    parse_size,
 )
 
 SHELL = ProcessGroup(
@@ -118,38 +114,6 @@ def test_command_can_be_padded_as_it_was() -> None:
     samples = shown(ProcessGroupOptions(pad_command=True))
 
     assert [("alice", "10", "bash            "), BOB] == list(samples["cpu_usage"])
-
-
-def test_only_named_users_are_shown() -> None:
-    samples = shown(ProcessGroupOptions(user=("carol", "bob")))
-
-    assert [BOB] == list(samples["cpu_usage"])
-    assert [("carol",)] == list(samples["login_user_processes"])
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (ProcessGroupOptions(min_cpu_seconds=1.5), [ALICE, BOB]),
-        (ProcessGroupOptions(min_cpu_seconds=2.0), [BOB]),
-        (ProcessGroupOptions(min_resident_bytes=5000), [BOB]),
-        (ProcessGroupOptions(min_cpu_seconds=1.0, min_resident_bytes=10**9), [ALICE, BOB]),
-        (ProcessGroupOptions(min_cpu_seconds=1000.0, min_resident_bytes=10**9), []),
-    ],
-)
-def test_group_is_shown_when_it_reaches_any_floor(options: ProcessGroupOptions, expected: list[object]) -> None:
-    assert expected == list(shown(options)["cpu_usage"])
-
-
-def test_floors_are_read_with_units() -> None:
-    settings = {setting.attribute: setting for setting in Section(name="x", type=ProcessGroupOptions).settings()}
-
-    assert 100 * 1024**2 == settings["min_resident_bytes"].parse("100M")
-    assert 4096 == settings["min_resident_bytes"].parse(4096)
-    assert 90.0 == settings["min_cpu_seconds"].parse("1m30s")
-    assert ("alice", "bob") == settings["user"].parse(["alice", "bob"])
-    with pytest.raises(ValueError, match="not a size"):
-        parse_size("much")
 
 
 def test_page_is_like_that_of_the_older_tool() -> None:

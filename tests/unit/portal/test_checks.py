@@ -50,7 +50,7 @@ def write_command(folder: Path, name: str, script: str) -> None:
 
 def test_everything_unreachable_is_reported_with_advice(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent" / "archive.db")
-    checks = examine(tmp_path, archive_url=absent, prometheus_url="http://127.0.0.1:9", prometheus_retries=0)
+    checks = examine(tmp_path, archive_url=absent, prometheus_url="http://127.0.0.1:9")
 
     assert {"archive", "PrivateData", "clock", "accounting", "coordinators", "time series"} == {
         name for name, check in checks.items() if not check.is_good
@@ -183,9 +183,7 @@ def test_clusters_that_cannot_be_listed_are_reported(tmp_path: Path) -> None:
 
 
 def test_clusters_without_a_label_are_reported_before_the_first_start(tmp_path: Path) -> None:
-    checks = examine(
-        tmp_path, accounting_clusters=("alpha", "beta"), prometheus_url="http://127.0.0.1:9", prometheus_retries=0
-    )
+    checks = examine(tmp_path, accounting_clusters=("alpha", "beta"), prometheus_url="http://127.0.0.1:9")
 
     assert not checks["clusters"].is_good
 
@@ -313,7 +311,7 @@ def test_matcher_that_no_series_has_is_reported(tmp_path: Path, others: str) -> 
 def test_advice_for_a_partial_answer_is_about_what_is_behind_the_server(tmp_path: Path) -> None:
     partial = vector(warnings=["remote_read: connection refused"])
     with scripted_server(FakePrometheus([partial]).handle) as url:
-        check = examine(tmp_path, prometheus_url=url, prometheus_retries=0)["time series"]
+        check = examine(tmp_path, prometheus_url=url)["time series"]
 
     assert not check.is_good
     assert "remote_read: connection refused" in check.message

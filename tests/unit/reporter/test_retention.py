@@ -10,7 +10,7 @@ import pytest
 
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import ArchiveError
-from slurmscope.reporter.retention import MAX_STEP_SECONDS, Retention, RetentionTask, parse_keep_seconds, parse_points
+from slurmscope.reporter.retention import MAX_STEP_SECONDS, Retention, RetentionTask, parse_keep_seconds
 
 DAY = 86400
 
@@ -197,14 +197,3 @@ def test_another_process_is_to_try_if_all_that_is_due_fails() -> None:
     assert retention.work()
     bench.is_unreachable = True
     assert not retention.work()
-
-
-@pytest.mark.parametrize(("given", "expected"), [("10", 10), (300, 300)])
-def test_number_of_points_is_read(given: object, expected: int) -> None:
-    assert expected == parse_points(given)
-
-
-@pytest.mark.parametrize("given", ["9", 301, 0, "-60", "many"])
-def test_number_of_points_that_makes_no_curve_is_refused(given: object) -> None:
-    with pytest.raises(ValueError, match="is not a"):
-        parse_points(given)

@@ -13,7 +13,7 @@ from slurmscope.core.config import Config, load
 from slurmscope.core.errors import ConfigError
 from slurmscope.http.server.address import parse_networks
 from slurmscope.http.server.request import HttpRequest
-from slurmscope.trace.settings import TraceSettings, parse_rate
+from slurmscope.trace.settings import NodeTraceSettings, TraceLimits, TraceSettings, limits_of, parse_rate
 from slurmscope.trace.tokens import rotate_keys
 from tests.fakes.slurm_scripts import make_commands
 
@@ -71,6 +71,18 @@ def test_allocations_are_left_to_the_collector_of_all_jobs(tmp_path: Path) -> No
     readings = ClusterReadings(configure(tmp_path, {"collector.job_info.enabled": True}), {})
     traces = readings.read(("traces",), time.monotonic() + 30)["traces"].value
     assert not traces.has_allocations  # type: ignore[attr-defined]
+
+
+def test_limits_of_jobs_and_users_follow_from_that_of_all_processes() -> None:
+    assert TraceLimits() == limits_of(TraceSettings())
+    assert TraceLimits(
+        rate=5.0, processes=100_000, processes_per_job=4_000, processes_per_user=20_000, posts_per_job=200,
+        posts_per_user=2_000,
+    ) == limits_of(NodeTraceSettings(rate=5.0, processes=100_000))  # fmt: skip
+    least = limits_of(TraceSettings(processes=1))
+    assert (1, 1, 10, 100) == (
+        least.processes_per_job, least.processes_per_user, least.posts_per_job, least.posts_per_user
+    )  # fmt: skip
 
 
 def test_tracing_is_off_by_default() -> None:

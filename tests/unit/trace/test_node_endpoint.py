@@ -24,7 +24,7 @@ from slurmscope.node.cgroup.names import JobName
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.trace.callers import Refusal
 from slurmscope.trace.node_endpoint import MAX_CONNECTIONS, Membership, NodeTracing, SenderFinder
-from slurmscope.trace.settings import NodeTraceSettings, TraceLimits
+from slurmscope.trace.settings import NodeTraceSettings
 from slurmscope.trace.tokens import KeyFile, rotate_keys
 from tests.fakes.raw_http import GENEROUS_SECONDS, Answer, read_answer
 from tests.fakes.trace_endpoint import ADA, KEYS, open_endpoint
@@ -268,7 +268,6 @@ def test_nothing_is_accepted_without_a_socket() -> None:
     tracing = NodeTracing(NodeTraceSettings(), reading, Path("/proc"))
     with tracing.open():
         assert not tracing.read().is_enabled
-    assert isinstance(NodeTraceSettings(), TraceLimits)
 
 
 def wait_for(is_done: Callable[[], bool]) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from slurmscope.core.errors import MalformedAnswer
-from slurmscope.core.settings import setting
-from slurmscope.core.units import parse_positive_seconds
 from slurmscope.node.cgroup.names import parse_job, parse_scope, parse_slurm_folder, parse_uid
 from slurmscope.node.gpu.devices import GpuDevices
 from slurmscope.node.gpu.nvml import CHILD, NvmlProcess, NvmlReader, NvmlUnavailable, child_environment
@@ -92,22 +90,10 @@ def _parse_path(path: str) -> ProcessPlace | None:
 DEVICE_FILES = Path("/dev")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSettings:
-    """Hold the settings for GPUs."""
-
-    timeout: float = setting(
-        5.0,
-        help="Timeout for the GPU driver; the process that calls it is then restarted.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
-    energy_interval: float = setting(
-        30.0,
-        help="Minimum interval between readings of the energy counters, which are slow.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
+TIMEOUT_SECONDS = 5.0
+"""Timeout for the GPU driver; the process that calls it is then restarted."""
+ENERGY_SECONDS = 30.0
+"""Minimum interval between readings of the energy counters, which are slow."""
 
 
 class GpuReader:
@@ -115,7 +101,6 @@ class GpuReader:
 
     def __init__(  # noqa: PLR0913 - all by keyword
         self,
-        settings: GpuSettings,
         *,
         environment: Mapping[str, str],
         procfs_root: Path,
@@ -138,8 +123,8 @@ class GpuReader:
         child = child_environment(environment)
         self._nvml = NvmlReader(
             lambda: NvmlProcess(child, argv),
-            timeout_seconds=settings.timeout,
-            energy_seconds=settings.energy_interval,
+            timeout_seconds=TIMEOUT_SECONDS,
+            energy_seconds=ENERGY_SECONDS,
             driver_signs=(procfs_root / "driver/nvidia", device_files / "nvidiactl"),
             clock=clock,
         )

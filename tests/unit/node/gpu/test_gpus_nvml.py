@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.node.gpu.nvml import CHILD
-from slurmscope.node.gpu.reader import GpuReader, GpuSettings
+from slurmscope.node.gpu.reader import GpuReader
 from slurmscope.node.gpu.records import GpuReason, Gpus, ProcessPlace
 from slurmscope.node.job_use import JobKey
 from tests.fakes.device_programs import ACCEPT, DENY, Rule, cgroup_with, slurm_program
@@ -37,7 +37,6 @@ def reader(driver: FakeNvml, procfs: Path) -> Iterator[GpuReader]:
     launcher.write_text(f'#!/bin/sh\nexec env {variables} "$@"\n', encoding="ascii")
     launcher.chmod(0o755)
     made = GpuReader(
-        GpuSettings(),
         environment=driver.environment,
         procfs_root=procfs,
         argv=(str(launcher), *CHILD),
@@ -64,7 +63,7 @@ def test_failing_driver_is_an_answer_and_no_error(driver: FakeNvml, reader: GpuR
 
 
 def test_missing_driver_is_an_answer_and_no_error(driver: FakeNvml, tmp_path: Path) -> None:
-    reader = GpuReader(GpuSettings(), environment={}, procfs_root=tmp_path, device_files=tmp_path)
+    reader = GpuReader(environment={}, procfs_root=tmp_path, device_files=tmp_path)
     with closing(reader):
         assert Gpus(unavailable={"nvml": GpuReason.DRIVER_NOT_LOADED}) == reader.read()
     assert not driver.calls()
