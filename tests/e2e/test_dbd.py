@@ -11,8 +11,9 @@ import pytest
 from lab import ALICE, SlurmLab
 from lab.errors import CommandFailed
 from slurmscope.cluster import dbd as sacctmgr_stats
-from slurmscope.cluster.dbd import COLLECTOR, DbdOptions
+from slurmscope.cluster.dbd import COLLECTOR
 from slurmscope.core.errors import CommandRefused
+from slurmscope.exporter.collector import NoOptions
 from tests.e2e.asking import ask, samples_of
 
 Served = Mapping[str, Mapping[tuple[str, ...], object]]
@@ -21,7 +22,7 @@ Served = Mapping[str, Mapping[tuple[str, ...], object]]
 def serve(lab: SlurmLab) -> Served:
     """Read and collect as the exporter does."""
     dbd = sacctmgr_stats.parse_dbd(ask(lab, sacctmgr_stats.COMMAND, sacctmgr_stats.ARGUMENTS))
-    return samples_of(COLLECTOR.collect(DbdOptions(), dbd=dbd))
+    return samples_of(COLLECTOR.collect(NoOptions(), dbd=dbd))
 
 
 def number(served: Served, name: str, *labels: str) -> float:

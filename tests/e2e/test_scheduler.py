@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from lab import ALICE, BOB, SlurmLab
 from slurmscope.cluster import sdiag
-from slurmscope.cluster.scheduler import COLLECTOR, SchedulerOptions
+from slurmscope.cluster.scheduler import COLLECTOR
+from slurmscope.exporter.collector import NoOptions
 from tests.e2e.asking import ask, samples_of
 
 Served = Mapping[str, Mapping[tuple[str, ...], object]]
@@ -17,7 +18,7 @@ Served = Mapping[str, Mapping[tuple[str, ...], object]]
 def serve(lab: SlurmLab) -> Served:
     """Read and collect as the exporter does."""
     diag = sdiag.parse_diag(ask(lab, sdiag.COMMAND, sdiag.ARGUMENTS))
-    return samples_of(COLLECTOR.collect(SchedulerOptions(), diag=diag))
+    return samples_of(COLLECTOR.collect(NoOptions(), diag=diag))
 
 
 def number(served: Served, name: str, *labels: str) -> float:

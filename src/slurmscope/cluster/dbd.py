@@ -37,8 +37,7 @@ from slurmscope.cluster.rpc import (
     user_families,
 )
 from slurmscope.core.errors import MalformedAnswer
-from slurmscope.core.settings import setting
-from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Metric, counter, gauge
 
 
@@ -179,21 +178,13 @@ ROLLUPS = _rollup_metrics("slurm_dbd_rollup", "of all clusters, by origin", "ori
 CLUSTER_ROLLUPS = _rollup_metrics("slurm_dbd_cluster_rollup", "of one cluster", "cluster_name", "period")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DbdOptions:
-    """Which slurmdbd statistics are exported."""
-
-    user: bool = setting(True, help="Expose slurmdbd requests by user: two series per user.")
-
-
-def collect(options: DbdOptions, *, dbd: Dbd) -> Iterator[Family]:
+def collect(options: NoOptions, *, dbd: Dbd) -> Iterator[Family]:  # noqa: ARG001 - part of the protocol
     """Yield one family per statistic."""
     yield Family(START, {} if dbd.since is None else {(): dbd.since})
     yield from message_families(RPC, dbd.messages)
     yield from _rollup_families(ROLLUPS, {(one.origin,): one.times for one in dbd.rollups})
     yield from _rollup_families(CLUSTER_ROLLUPS, {(one.cluster, one.period): one.times for one in dbd.cluster_rollups})
-    if options.user:
-        yield from user_families(RPC, dbd.users)
+    yield from user_families(RPC, dbd.users)
 
 
 def _rollup_families(metrics: _Rollups, rollups: dict[tuple[str, ...], RollupTimes]) -> Iterator[Family]:
@@ -214,6 +205,5 @@ COLLECTOR = Collector(
         *(metric for metric, _ in CLUSTER_ROLLUPS),
     ),
     collect=collect,
-    options=DbdOptions,
     is_default=False,
 )

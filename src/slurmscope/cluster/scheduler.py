@@ -14,7 +14,6 @@ cycles but not their sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from slurmscope.cluster.rpc import (
     MessageRpcs,
@@ -27,8 +26,7 @@ from slurmscope.cluster.rpc import (
     user_families,
 )
 from slurmscope.cluster.sdiag import Diag
-from slurmscope.core.settings import setting
-from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge
 
 Scalar = tuple[Metric, Callable[[Diag], float | None]]
@@ -232,14 +230,7 @@ _QUEUE: tuple[tuple[Metric, Callable[[RpcQueue], int]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerOptions:
-    """Which slurmctld statistics are exported."""
-
-    user: bool = setting(True, help="Expose slurmctld requests by user: two series per user.")
-
-
-def collect(options: SchedulerOptions, *, diag: Diag) -> Iterator[Family]:
+def collect(options: NoOptions, *, diag: Diag) -> Iterator[Family]:  # noqa: ARG001 - part of the protocol
     """Yield one family per statistic; values that were not measured are left out."""
     for metric, measure in _SCALARS:
         value = measure(diag)
@@ -251,9 +242,8 @@ def collect(options: SchedulerOptions, *, diag: Diag) -> Iterator[Family]:
     yield from _compat_message_families(diag.messages)
     for metric, amount in _QUEUE:
         yield Family(metric, {(row.message,): amount(row.queue) for row in diag.messages if row.queue is not None})
-    if options.user:
-        yield from user_families(RPC, diag.users)
-        yield from _compat_user_families(diag.users)
+    yield from user_families(RPC, diag.users)
+    yield from _compat_user_families(diag.users)
 
 
 def _by_text(counts: Mapping[str, int]) -> dict[Labels, int]:
@@ -292,5 +282,4 @@ COLLECTOR = Collector(
         *(metric for metric, _ in _QUEUE),
     ),
     collect=collect,
-    options=SchedulerOptions,
 )

@@ -61,7 +61,7 @@ def open_push_loop(make_page: MakePage, is_idle: Callable[[], bool], settings: O
     """Keep one group of a Pushgateway up to date; delete it while ``is_idle`` returns True, and at the end."""
     stopping = threading.Event()
     grouping = dict(item.split("=", 1) for item in settings.push_grouping) or {"instance": socket.gethostname()}
-    gateway = PushGateway(url=settings.push, job=settings.push_job, grouping=grouping, sleep=stopping.wait)
+    gateway = PushGateway(url=settings.push, job="slurmscope", grouping=grouping, sleep=stopping.wait)
     has_cleaned_up = False
 
     def push() -> None:

@@ -94,7 +94,6 @@ class OutputSettings:
         metavar="URL",
         is_secret=True,
     )
-    push_job: str = setting("slurmscope", help="Value of the job label of pushed metrics.", metavar="NAME")
     push_grouping: tuple[str, ...] = setting(
         (),
         help="Grouping label of pushed metrics, as name=value; default is instance with this host's name; repeatable.",

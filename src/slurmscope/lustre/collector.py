@@ -156,12 +156,6 @@ class LustreOptions:
         parse=parse_positive_seconds,
         metavar="DURATION",
     )
-    rate: str = setting(
-        "irate",
-        help="How rates are computed: irate (from the last two samples) or rate (mean over the range).",
-        parse=one_of("irate", "rate"),
-        metavar="FUNCTION",
-    )
     job_id: tuple[str, ...] = setting(
         (),
         help="Form of the job IDs in Lustre: its jobid_name, such as %e:%u:%h, or a regular expression with groups "

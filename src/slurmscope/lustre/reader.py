@@ -85,7 +85,7 @@ def _rates(quantity: Quantity, options: LustreOptions, conditions: list[str]) ->
     name, _, own = selectors[quantity].partition("{")
     selected = ",".join([own.removesuffix("}"), *conditions] if own else conditions)
     window = f"{max(1, round(options.range * 1000))}ms"
-    return f"{options.rate}({name}{{{selected}}}[{window}])"
+    return f"irate({name}{{{selected}}}[{window}])"
 
 
 KEEP_SECONDS = 300.0

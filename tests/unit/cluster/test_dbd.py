@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from slurmscope.cluster.dbd import COLLECTOR, ClusterRollup, Dbd, DbdOptions, Rollup, RollupTimes
+from slurmscope.cluster.dbd import COLLECTOR, ClusterRollup, Dbd, Rollup, RollupTimes
 from slurmscope.cluster.rpc import MessageRpcs, UserRpcs
+from slurmscope.exporter.collector import NoOptions
 from slurmscope.metrics.family import Samples
 from slurmscope.metrics.guard import Guard
 
@@ -25,9 +26,9 @@ RICH = Dbd(
 )
 
 
-def serve(dbd: Dbd, *, user: bool = True) -> dict[str, Samples]:
+def serve(dbd: Dbd) -> dict[str, Samples]:
     """Return all samples that are left after the guard, by the name of their metric."""
-    families = Guard().admit(COLLECTOR.collect(DbdOptions(user=user), dbd=dbd))
+    families = Guard().admit(COLLECTOR.collect(NoOptions(), dbd=dbd))
     return {family.metric.name: family.samples for family in families}
 
 
@@ -56,12 +57,6 @@ def test_a_rich_answer_serves_exactly_what_is_declared() -> None:
 
     assert {1} == set(declared.values())
     assert set(declared) == set(serve(RICH))
-
-
-def test_without_users_nothing_else_is_lost() -> None:
-    assert {"slurm_dbd_rpc_user_requests_total", "slurm_dbd_rpc_user_seconds_total"} == set(serve(RICH)) - set(
-        serve(RICH, user=False)
-    )
 
 
 def test_a_daemon_without_figures_serves_none() -> None:

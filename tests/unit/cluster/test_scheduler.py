@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from slurmscope.cluster.rpc import MessageRpcs, RpcQueue, UserRpcs
-from slurmscope.cluster.scheduler import COLLECTOR, SchedulerOptions
+from slurmscope.cluster.scheduler import COLLECTOR
 from slurmscope.cluster.sdiag import Backfill, Diag, JobEvents, Load, MainScheduler
+from slurmscope.exporter.collector import NoOptions
 from slurmscope.metrics.family import MetricKind, Samples
 from slurmscope.metrics.guard import Guard
 
@@ -85,9 +86,9 @@ POOR = Diag(
 )
 
 
-def serve(diag: Diag, *, user: bool = True) -> dict[str, Samples]:
+def serve(diag: Diag) -> dict[str, Samples]:
     """Return all samples that are left after the guard, by the name of their metric."""
-    families = Guard().admit(COLLECTOR.collect(SchedulerOptions(user=user), diag=diag))
+    families = Guard().admit(COLLECTOR.collect(NoOptions(), diag=diag))
     return {family.metric.name: family.samples for family in families}
 
 
@@ -185,15 +186,6 @@ def test_users_of_one_name_are_separate_by_uid_and_summed_under_older_names() ->
     ]
     assert {("root",): 71, ("nobody",): 7} == served["slurm_rpc_user_count"]
     assert {("root",): 72, ("nobody",): 58} == served["slurm_rpc_user_total_time"]
-
-
-def test_without_users_nothing_else_is_lost() -> None:
-    assert {
-        "slurm_rpc_user_requests_total",
-        "slurm_rpc_user_seconds_total",
-        "slurm_rpc_user_count",
-        "slurm_rpc_user_total_time",
-    } == set(serve(RICH)) - set(serve(RICH, user=False))
 
 
 def test_messages_of_one_name_are_added() -> None:

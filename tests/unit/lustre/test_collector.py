@@ -166,7 +166,6 @@ def test_stages_are_exported_with_their_seconds() -> None:
     [
         {"range": 0.0},
         {"job_id": ("%x",)},
-        {"rate": "increase"},
         {"dialect": "beegfs"},
     ],
 )

@@ -20,10 +20,10 @@ def test_bytes_are_summed_over_the_targets_of_a_file_system() -> None:
 
 
 def test_metadata_operations_keep_target_and_operation() -> None:
-    options = LustreOptions(range=90.0, rate="rate")
+    options = LustreOptions(range=90.0)
 
     assert (
-        'max by (jobid, target, operation) (rate(lustre_job_stats_total{site="a\\"b",'
+        'max by (jobid, target, operation) (irate(lustre_job_stats_total{site="a\\"b",'
         'target=~".+-MDT[0-9a-fA-F]{4}"}[90000ms])) > 0'
     ) == rates_expression(Quantity.METADATA, options, (("site", 'a"b'),))
 

@@ -9,8 +9,8 @@ import pytest
 
 from slurmscope.cluster import scheduler
 from slurmscope.cluster.rpc import MessageRpcs, UserRpcs
-from slurmscope.cluster.scheduler import SchedulerOptions
 from slurmscope.cluster.sdiag import Backfill, Diag, JobEvents, Load, MainScheduler
+from slurmscope.exporter.collector import NoOptions
 from slurmscope.node import jobs as job_use
 from slurmscope.node.gpu import collector as gpu_collector
 from slurmscope.node.gpu.collector import GpusOptions
@@ -63,7 +63,7 @@ def served() -> dict[str, dict[Any, Any]]:
     families = [
         *job_use.COLLECTOR.collect(JobUseOptions(), node_jobs=jobs),
         *gpu_collector.COLLECTOR.collect(GpusOptions(), gpus=Gpus(devices=(CARD,)), node_jobs=jobs),
-        *scheduler.COLLECTOR.collect(SchedulerOptions(), diag=DIAG),
+        *scheduler.COLLECTOR.collect(NoOptions(), diag=DIAG),
     ]
     return {family.metric.name: dict(family.samples) for family in families}
 
