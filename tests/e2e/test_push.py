@@ -180,7 +180,7 @@ def test_gateway_that_comes_up_between_two_attempts_is_reached() -> None:
             pauses.append(seconds)
             pause_briefly(seconds)
 
-        client = PushGateway(url=url, job="slurmscope", attempts=200, sleep=start_and_pause, random=lambda: -0.5)
+        client = PushGateway(url=url, job="slurmscope", attempts=200, sleep=start_and_pause)
         client.put([b"jobs 1\n"])
         assert ({"job": "slurmscope"},) == client.groups()
     with pytest.raises(OutputError, match=f"^DELETE failed after 1 attempt: {url} is unreachable: Connection refused$"):
@@ -212,7 +212,6 @@ class TestSecured:
             ca_file=ca_file,
             attempts=200,
             sleep=pause_briefly,
-            random=lambda: -0.5,
         )
 
     def test_gateway_with_tls_and_password_is_used(self, secured: tuple[int, Path]) -> None:

@@ -9,7 +9,6 @@ valid UTF-8 is never sent.
 from __future__ import annotations
 
 import base64
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import ConfigError, MalformedAnswer, OutputError, ServerError
 from slurmscope.core.log import escape
 from slurmscope.http.client.address import ServerAddress, parse_address
@@ -34,14 +34,10 @@ _LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _GROUP_METRIC = "push_time_seconds"  # the gateway's own metric: one sample per group, with the group's labels
 
-_FIRST_PAUSE_SECONDS = 0.5
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _ERROR_TEXT_LIMIT_BYTES = 4096
 _PAGE_LIMIT_BYTES = 256 * 1024 * 1024
 _LINE_LIMIT_BYTES = 1024 * 1024
-
-
-def _random() -> float:
-    return int.from_bytes(os.urandom(4), "big") / 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +57,6 @@ class PushGateway:
     attempts: int = 4
     deadline_seconds: float = 30.0
     sleep: Callable[[float], object] = field(default=time.sleep, repr=False)
-    random: Callable[[], float] = field(default=_random, repr=False)
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
 
     def __post_init__(self) -> None:
@@ -122,8 +117,7 @@ class PushGateway:
             try:
                 return _exchange(target.address, request, limit_seconds, read_body, self.ca_file)
             except _TemporaryFailure as error:
-                # Doubled each time, and randomised: thousands of nodes must not retry at the same moment.
-                pause_seconds = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1) * (0.5 + self.random())
+                pause_seconds = backoff_seconds(attempt, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
                 is_last = attempt >= self.attempts or self.clock() + pause_seconds >= over_at
                 if is_last or self.sleep(pause_seconds) is True:
                     tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import (
     ConfigError,
     MalformedAnswer,
@@ -46,10 +46,6 @@ _HEADERS = {"Accept": "application/json", "Cache-Control": "no-store"}
 _SERVER_SHARE = 0.9
 
 
-def _random() -> float:
-    return int.from_bytes(os.urandom(4), "big") / 2**32
-
-
 class Prometheus:
     """Query one server; any thread may, and ``max_queries`` limits the queries at the same time."""
 
@@ -59,7 +55,6 @@ class Prometheus:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
-        random: Callable[[], float] = _random,
     ) -> None:
         """Check the settings; no query is sent yet."""
         if settings.url is None:
@@ -73,7 +68,6 @@ class Prometheus:
         self._slots = threading.BoundedSemaphore(max(1, settings.max_queries))
         self._clock = clock
         self._sleep = sleep
-        self._random = random
 
     def query_instant(self, query: str, at_seconds: float | None, *, kind: str, until: float) -> Reply:
         """Evaluate at one time; ``until`` is a monotonic time, ``kind`` selects the counters.
@@ -98,7 +92,7 @@ class Prometheus:
                 with self._slot(until):
                     return self._query_once(path, form, kind, until)
             except ServerError as error:
-                pause = self._pause(attempt)
+                pause = backoff_seconds(attempt + 1, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
                 if attempt >= self._settings.retries or not _is_temporary(error) or self._clock() + pause >= until:
                     raise
             self._sleep(pause)
@@ -171,11 +165,6 @@ class Prometheus:
             return self._tls()
         except ConfigError as error:
             raise AccessDenied(str(error)) from error
-
-    def _pause(self, attempt: int) -> float:
-        """Return the pause before a retry: doubled each time, and randomised so that clients do not retry in step."""
-        longest = min(_FIRST_PAUSE_SECONDS * (1 << attempt), _LONGEST_PAUSE_SECONDS)
-        return longest * (0.5 + 0.5 * self._random())
 
 
 def _is_temporary(error: ServerError) -> bool:

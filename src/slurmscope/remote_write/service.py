@@ -14,7 +14,6 @@ sample, and a scrape waits for neither.
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import threading
 import time
@@ -23,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from slurmscope.core.backoff import backoff_seconds, random_share
 from slurmscope.core.check import Check
 from slurmscope.core.clock import run_periodically
 from slurmscope.core.errors import MalformedAnswer, SlurmscopeError
@@ -124,10 +124,6 @@ Collect = Callable[[], Sequence[Family]]
 """Return the families of a fresh page."""
 
 
-def _random() -> float:
-    return int.from_bytes(os.urandom(4), "big") / 2**32
-
-
 @contextmanager
 def open_remote_write_loop(  # noqa: PLR0913 - two kinds of metrics and how to send them
     collect: Collect,
@@ -157,7 +153,7 @@ def open_remote_write_loop(  # noqa: PLR0913 - two kinds of metrics and how to s
 
     def spread() -> None:
         # Nodes that boot together must not send at the same moment.
-        stopping.wait(_random() * interval_seconds)
+        stopping.wait(random_share() * interval_seconds)
 
     shown = ",".join(f"{name}={value}" for name, value in labels.items())
     logger.info("sending samples", extra=fields(url=str(address), labels=shown, interval=interval_seconds))
@@ -188,12 +184,10 @@ class Sender:
         client: RemoteWriteClient,
         buffer: RequestBuffer,
         counters: RemoteWriteCounters,
-        random: Callable[[], float] = _random,
     ) -> None:
         self._client = client
         self._buffer = buffer
         self._counters = counters
-        self._random = random
         self._finishing = threading.Event()
         self._ends_at = float("inf")
         self._failures = 0
@@ -234,18 +228,14 @@ class Sender:
             self._counters.failures += 1
             self._failures += 1
             logger.warning("remote write failed; samples are kept", extra=fields(error.kind, error=str(error)))
-            return max(error.retry_after_seconds, self._pause_seconds())
+            pause_seconds = backoff_seconds(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            return max(error.retry_after_seconds, pause_seconds)
         else:
             self._counters.accepted += entry.request.samples
             if self._failures:
                 logger.info("remote write works again", extra=fields(failures=self._failures))
         self._failures = 0
         return 0.0
-
-    def _pause_seconds(self) -> float:
-        """Return the pause before a retry: doubled each time, and randomised so that nodes do not retry in step."""
-        longest = min(FIRST_PAUSE_SECONDS * (1 << min(self._failures - 1, 16)), LONGEST_PAUSE_SECONDS)
-        return longest * (0.5 + 0.5 * self._random())
 
 
 TIMEOUT_SECONDS = 10.0

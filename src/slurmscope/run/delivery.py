@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import CommandFailed, CommandMissing, CommandTimedOut, MalformedAnswer, SourceError
 from slurmscope.core.log import escape
 from slurmscope.http.client.address import ServerAddress, parse_address
@@ -186,7 +187,7 @@ TIMEOUT_SECONDS = 5.0
 LAST_SECONDS = 0.2
 """How long the end of a run may wait for the last sample, if the endpoint has answered so far."""
 
-_PAUSES_SECONDS = (1.0, 2.0, 5.0, 15.0, 30.0)
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 _RETRIED = frozenset({404, 408, 429, 500, 502, 503, 504})
 
 
@@ -258,7 +259,7 @@ class Delivery:
         with self._changed:
             self._changed.wait_for(lambda: self._is_ending or self._waiting)
             if self._failures:
-                pause = _PAUSES_SECONDS[min(self._failures, len(_PAUSES_SECONDS)) - 1]
+                pause = backoff_seconds(self._failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
                 if self._changed.wait_for(lambda: self._is_ending, pause):
                     return False
             count = min(BATCH_SAMPLES, len(self._waiting))

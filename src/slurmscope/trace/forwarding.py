@@ -18,6 +18,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
 from slurmscope.http.client.address import ServerAddress
@@ -39,7 +40,7 @@ TIMEOUT_SECONDS = 5.0
 TOKEN_SECONDS = 300
 BATCH_SAMPLES = 50
 _ANSWER_LIMIT_BYTES = 64 * 1024
-_PAUSES_SECONDS = (1.0, 2.0, 5.0, 15.0, 30.0)
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 _RETRIED = frozenset({404, 408, 429, 500, 502, 503, 504})
 """Not now, and perhaps for this job only: the endpoint does not know it yet, or it sends too much."""
 
@@ -107,7 +108,7 @@ class Forwarder:
     @property
     def pause_seconds(self) -> float:
         """Return how long to wait after failures; 0 if there were none."""
-        return _PAUSES_SECONDS[min(self._failures, len(_PAUSES_SECONDS)) - 1] if self._failures else 0.0
+        return backoff_seconds(self._failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS) if self._failures else 0.0
 
     def _run(self) -> None:
         while not self._stopping.wait(self.pause_seconds or INTERVAL_SECONDS):

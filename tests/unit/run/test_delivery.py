@@ -32,7 +32,7 @@ def answering(*statuses: int, body: bytes = b"") -> Iterator[tuple[Way, list[obj
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PAUSES_SECONDS", (0.01,))
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(module, "own_user", lambda: "ada")
 
 
