@@ -11,7 +11,7 @@ from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.identity import Identifier, LocalUsers
 from slurmscope.portal.sign_in.munge import MungeCredentials
-from slurmscope.portal.sign_in.tokens import SignInLimits
+from slurmscope.portal.sign_in.tokens import limit_failures
 
 PROXY_ADDRESS = "10.0.0.5"
 STRANGER = "203.0.113.9"
@@ -83,7 +83,7 @@ def make_identifier(
     clusters: frozenset[str] | None = None,
 ) -> Identifier:
     """Make an identifier; by default all local connections belong to the user ``runner``."""
-    limits = SignInLimits(clock=clock or FakeClock())
+    limits = limit_failures(clock or FakeClock())
     name = settings.local_user or "runner"
     local_users = local_users or LocalUsers(name=name, names={1001: name}, find_owner=owned_by(1001))
     return Identifier(

@@ -41,7 +41,7 @@ from slurmscope.portal.sign_in.coordinators import CoordinatedAccounts, Coordina
 from slurmscope.portal.sign_in.csrf import Csrf, FormKey
 from slurmscope.portal.sign_in.identity import Identifier
 from slurmscope.portal.sign_in.munge import open_munge
-from slurmscope.portal.sign_in.tokens import SignInLimits
+from slurmscope.portal.sign_in.tokens import limit_failures
 from slurmscope.portal.sign_in.view_as import ViewAs
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT
@@ -218,7 +218,7 @@ def _make_sign_in(parts: _Parts) -> SignIn:
         parts.config.of(PortalSettings),
         TokenStore(database).find,
         parts.coordinators,
-        SignInLimits(),
+        limit_failures(),
         munge=open_munge(parts.config, parts.environment),
         coordinated_clusters=CoordinatedClusters(parts.reporting.accounting.clusters, parts.reporting.clusters),
     )

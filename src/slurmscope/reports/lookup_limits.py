@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from slurmscope.core.errors import ServerBusy
+from slurmscope.core.rate_limit import TokenBuckets
 
 MAX_CONCURRENT = 2
 """Lookups of one person at the same time; half of what accounting answers."""
@@ -29,21 +29,6 @@ class TooManyLookups(ServerBusy):
     """Too many jobs were looked up in accounting, by this person or by all."""
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """Hold a number of lookups that grows with time up to a burst."""
-
-    left: float
-    at: float
-
-    def take(self, now: float, burst: float, per_second: float) -> bool:
-        self.left, self.at = min(burst, self.left + max(0.0, now - self.at) * per_second), now
-        if self.left < 1.0:
-            return False
-        self.left -= 1.0
-        return True
-
-
 class LookupLimits:
     """Count lookups by person; thread-safe."""
 
@@ -55,18 +40,12 @@ class LookupLimits:
         message: str = MESSAGE,
     ) -> None:
         """Start with full bursts; ``message`` is for people beyond a limit."""
-        self._clock = clock
         self._queue_timeout_seconds = queue_timeout_seconds
         self._message = message
-        self._all = _Bucket(ALL_BURST, clock())
-        self._people: OrderedDict[str, _Bucket] = OrderedDict()
+        self._all = TokenBuckets(ALL_PER_SECOND, ALL_BURST, clock=clock)
+        self._people = TokenBuckets(PER_SECOND, BURST, max_keys=MAX_PEOPLE, clock=clock)
         self._running: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._ended = threading.Condition(self._lock)
-
-    def __len__(self) -> int:
-        """Count the people."""
-        return len(self._people)
+        self._ended = threading.Condition()
 
     @contextmanager
     def turn(self, person: str) -> Iterator[None]:
@@ -86,15 +65,6 @@ class LookupLimits:
 
     def count(self, person: str) -> None:
         """Count one lookup; raise TooManyLookups if there were too many."""
-        with self._lock:
-            if not self._take(person):
-                raise TooManyLookups(self._message)
-
-    def _take(self, person: str) -> bool:
-        now = self._clock()
-        bucket = self._people.setdefault(person, _Bucket(BURST, now))
-        self._people.move_to_end(person)
-        while len(self._people) > MAX_PEOPLE:
-            self._people.popitem(last=False)
         # In this order: a person beyond their own limit takes nothing from the others.
-        return bucket.take(now, BURST, PER_SECOND) and self._all.take(now, ALL_BURST, ALL_PER_SECOND)
+        if self._people.take(person) or self._all.take():
+            raise TooManyLookups(self._message)

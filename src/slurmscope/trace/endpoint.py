@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.core.units import format_bytes
 from slurmscope.http.server.app import Route, escape, prefers_json
 from slurmscope.http.server.page_slots import PageSlots
@@ -23,9 +24,9 @@ from slurmscope.trace.callers import (
     JSON_TYPE,
     Caller,
     CallerFinder,
-    RateBuckets,
     Refusal,
     has_credential,
+    limit_posts,
     refusal_response,
 )
 from slurmscope.trace.owners import OwnerFinder
@@ -233,8 +234,8 @@ class TraceReceiver:
             for has in (False, True)
             for is_quick in (False, True)
         }
-        self._job_posts = RateBuckets(limits.posts_per_job)
-        self._user_posts = RateBuckets(limits.posts_per_user)
+        self._job_posts = limit_posts(limits.posts_per_job)
+        self._user_posts = limit_posts(limits.posts_per_user)
 
     def find_upload(self, request: HttpRequest) -> Upload | None:
         """Return how the body of a post is read; None for other methods."""
@@ -334,6 +335,6 @@ def _parse(body: bytes) -> tuple[TraceSample, ...]:
         raise Refusal(400, "malformed", str(problem)) from problem
 
 
-def _take(buckets: RateBuckets, key: int, what: str) -> None:
+def _take(buckets: TokenBuckets, key: int, what: str) -> None:
     if wait_seconds := buckets.take(key):
         raise Refusal(429, "rate", f"This {what} sends too many posts.", retry_seconds=wait_seconds)

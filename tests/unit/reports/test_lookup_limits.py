@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pytest
 
 from slurmscope.reports.find import MAX_CONCURRENT_QUERIES
 from slurmscope.reports.live_cache import FAILED_SECONDS
-from slurmscope.reports.lookup_limits import BURST, MAX_CONCURRENT, MAX_PEOPLE, PER_SECOND, LookupLimits, TooManyLookups
+from slurmscope.reports.lookup_limits import BURST, MAX_CONCURRENT, PER_SECOND, TooManyLookups
 from tests.fakes.report_finding import ADA, ARCHIVED_SECONDS, BOB, TIMED_OUT, Bench, person
 from tests.fakes.reports import make_record, make_report
 from tests.processes import until
@@ -103,12 +102,3 @@ def test_person_who_looks_up_many_jobs_still_sees_what_is_archived(bench: Bench)
     report = bench.finder.report(ADA, "4711")
 
     assert "too many jobs were looked up" in (report.missing[-1] if report else "")
-
-
-def test_numbers_of_lookups_are_kept_for_a_bounded_number_of_people() -> None:
-    limits = LookupLimits(lambda: 0.0)
-    for number in range(MAX_PEOPLE + 10):
-        with suppress(TooManyLookups):
-            limits.count(str(number))
-
-    assert MAX_PEOPLE == len(limits)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from slurmscope.core.errors import ConfigError, MissingExtraError, SlurmscopeError
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.http.server.request import HttpRequest
 from slurmscope.http.server.response import Header, Response, text_response
 
@@ -34,30 +35,6 @@ logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
 
 
-class RateLimiter:
-    """Allow ``burst`` requests at once and one more per ``interval_seconds`` (token bucket)."""
-
-    def __init__(self, interval_seconds: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with a full bucket."""
-        self._interval_seconds = interval_seconds
-        self._burst = float(burst)
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._tokens = float(burst)
-        self._filled_at = clock()
-
-    def allow(self) -> bool:
-        """Take a token; return False if there is none."""
-        with self._lock:
-            now = self._clock()
-            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) / self._interval_seconds)
-            self._filled_at = now
-            if self._tokens < 1:
-                return False
-            self._tokens -= 1
-            return True
-
-
 Signature = tuple[tuple[int, ...] | None, ...]
 
 
@@ -67,7 +44,7 @@ class Rules:
 
     tls: TlsServer | None = None
     auth: BasicAuth | None = None
-    limiter: RateLimiter | None = None
+    limiter: TokenBuckets | None = None
     headers: tuple[Header, ...] = ()
     is_closed: bool = False
 
@@ -83,7 +60,7 @@ class Rules:
         """
         if self.is_closed:
             return text_response(500, "The web configuration of this server is invalid; its log says why.")
-        if self.limiter is not None and not self.limiter.allow():
+        if self.limiter is not None and self.limiter.take():
             return text_response(429, "Too many requests.")
         return self.auth.refuse(request) if self.auth is not None and not has_credential else None
 
@@ -169,10 +146,16 @@ def _load(path: Path) -> tuple[WebConfig, Rules, Signature]:
     rules = Rules(
         tls=_open_tls(config),
         auth=_open_auth(config),
-        limiter=RateLimiter(config.rate_limit.interval_seconds, config.rate_limit.burst) if config.rate_limit else None,
+        limiter=_open_limiter(config),
         headers=config.headers,
     )
     return config, rules, signature
+
+
+def _open_limiter(config: WebConfig) -> TokenBuckets | None:
+    if config.rate_limit is None:
+        return None
+    return TokenBuckets(1 / config.rate_limit.interval_seconds, config.rate_limit.burst)
 
 
 def _open_tls(config: WebConfig) -> TlsServer | None:

@@ -19,13 +19,14 @@ from typing import cast
 
 from slurmscope.core.connection_owner import Endpoint, find_owner
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.scope import Peer, PeerList, Scope, header_values, iterate_headers, parse_ip, read_peer
 from slurmscope.portal.settings import LOCAL, USER_NAME, PortalSettings
 from slurmscope.portal.sign_in.coordinators import ReadCoordinatedAccounts
 from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInError
 from slurmscope.portal.sign_in.munge import MungeCredentials, read_credential
-from slurmscope.portal.sign_in.tokens import BearerTokens, FindToken, SignInLimits, read_token
+from slurmscope.portal.sign_in.tokens import BearerTokens, FindToken, read_token
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class Identifier:
         settings: PortalSettings,
         find_token: FindToken,
         coordinators: ReadCoordinatedAccounts,
-        limits: SignInLimits,
+        limits: TokenBuckets,
         *,
         local_users: LocalUsers | None = None,
         munge: MungeCredentials | None = None,

@@ -21,7 +21,7 @@ from slurmscope.portal.settings import USER_NAME, PortalSettings
 from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInUnavailable, TooManyCredentials
 from slurmscope.reports.settings import MailSettings
 from slurmscope.slurm.munge import decode_credential, find_munge_socket, make_payload
-from slurmscope.trace.callers import RateBuckets
+from slurmscope.trace.callers import limit_posts
 
 PARALLEL_DECODES = 4
 WAIT_SECONDS = 2.0
@@ -121,7 +121,7 @@ def open_munge(config: Config, environment: Mapping[str, str]) -> MungeCredentia
         portal,
         decode=lambda text: decode_credential(text, socket_path, environment),
         find_name=_find_name,
-        wait_seconds=RateBuckets(CREDENTIALS_PER_SECOND).take,
+        wait_seconds=limit_posts(CREDENTIALS_PER_SECOND).take,
     )
 
 

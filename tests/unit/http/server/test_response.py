@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.http.server.app import POLICY, STYLE, escape, landing_response, render_landing
-from slurmscope.http.server.gate import RateLimiter
 from slurmscope.http.server.response import RequestCounters, head_bytes, http_date, merged, text_response
 
 
@@ -67,16 +66,6 @@ def test_counting_in_many_threads_loses_nothing_and_disturbs_no_reader() -> None
     for thread in threads:
         thread.join(30)
     assert sum(counters.values()) == 2000
-
-
-def test_limiter_allows_a_burst_and_then_one_per_interval() -> None:
-    now = [100.0]
-    limiter = RateLimiter(0.5, 3, clock=lambda: now[0])
-    assert [True, True, True, False] == [limiter.allow() for _ in range(4)]
-    now[0] += 0.5
-    assert [True, False] == [limiter.allow() for _ in range(2)]
-    now[0] += 3600
-    assert [True, True, True, False] == [limiter.allow() for _ in range(4)]
 
 
 @given(st.text())

@@ -15,7 +15,7 @@ from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.sign_in.errors import NotSignedIn
 from slurmscope.portal.sign_in.identity import Identifier
-from slurmscope.portal.sign_in.tokens import SignInLimits
+from slurmscope.portal.sign_in.tokens import limit_failures
 from tests.fakes.sign_in import PROXY_SETTINGS, STRANGER, FakeClock, coordinates_nothing, make_scope
 
 
@@ -28,7 +28,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def test_token_is_valid_until_it_expires_or_is_revoked(database: Database) -> None:
     clock = FakeClock(1000.0)
     store = TokenStore(database, wall_clock=clock)
-    identifier = Identifier(PROXY_SETTINGS, store.find, coordinates_nothing, SignInLimits())
+    identifier = Identifier(PROXY_SETTINGS, store.find, coordinates_nothing, limit_failures())
 
     def sign_in(token: str) -> Viewer:
         return identifier.identify(make_scope(("authorization", f"Bearer {token}"), client=STRANGER))
