@@ -7,15 +7,15 @@ Reading the system's certificate authorities takes 25 ms of CPU, four times as l
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmscope.core.errors import ServerRefused
+from slurmscope.core.errors import ConfigError, ServerRefused
 from slurmscope.core.log import escape
 from slurmscope.core.settings import parse_list
+from slurmscope.core.watched_file import Watch, WatchedFile
 from slurmscope.http.client.request import tls_context
 
 if TYPE_CHECKING:
@@ -124,28 +124,26 @@ _TOKEN_LIMIT_BYTES = 16 * 1024
 
 
 class TokenFile:
-    """Cache the token of a file and read it again when the file changes."""
+    """The token in a file, read again when the file changes."""
 
     def __init__(self, path: Path) -> None:
         """Set the path; the file is opened when the token is needed."""
         self._path = path
-        self._last_seen: tuple[int, int, int] | None = None
-        self._token = ""
+        self._watched = WatchedFile(self._load)
 
     def read(self) -> str:
         """Return the token; the file may contain the token alone or the output of ``scontrol token``."""
+        return self._watched.get()
+
+    def _load(self, watch: Watch) -> str:
         try:
-            status = self._path.stat()
-            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if seen != self._last_seen:
-                with self._path.open("rb") as stream:
-                    self._token = _parse_token(stream.read(_TOKEN_LIMIT_BYTES + 1))
-                self._last_seen = seen
+            watch(self._path)
+            with self._path.open("rb") as stream:
+                return _parse_token(stream.read(_TOKEN_LIMIT_BYTES + 1))
         except OSError as error:
             raise ServerRefused(f"cannot read the token file {self._path}: {error.strerror}") from error
         except ValueError as error:
             raise ServerRefused(f"the token file {self._path} is invalid: {error}") from None
-        return self._token
 
 
 def _parse_token(data: bytes) -> str:
@@ -158,29 +156,26 @@ def _parse_token(data: bytes) -> str:
     return token.decode("ascii")
 
 
-FileState = tuple[int, ...]
-"""Inode, time of the last change in nanoseconds, and size; empty if there is no such file."""
-
-
 class Certificates:
     """Make contexts from files; any thread may."""
 
     def __init__(self, ca_file: Path | None, cert_file: Path | None, key_file: Path | None) -> None:
         """Take the paths; nothing is read yet. Without a CA file, the system's certificate authorities are used."""
         self._files = (ca_file, cert_file, key_file)
-        self._lock = threading.Lock()
-        self._states: tuple[FileState, ...] = ()
-        self._context: SSLContext | None = None
+        self._watched = WatchedFile(self._load)
 
     def context(self) -> SSLContext:
         """Return the context of the current files; raise ConfigError if one of them cannot be used."""
-        # Before they are read: a file that is replaced meanwhile is read again next time.
-        states = tuple(map(_state_of, (*self._files, *(() if self._files[0] else _system_paths()))))
-        with self._lock:
-            if self._context is None or states != self._states:
-                self._context = None
-                self._context, self._states = tls_context(*self._files), states
-            return self._context
+        return self._watched.get()
+
+    def _load(self, watch: Watch) -> SSLContext:
+        try:
+            for path in (*self._files, *(() if self._files[0] else _system_paths())):
+                if path:
+                    watch(path)
+        except OSError as error:
+            raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
+        return tls_context(*self._files)
 
 
 def _system_paths() -> tuple[str | None, ...]:
@@ -188,11 +183,3 @@ def _system_paths() -> tuple[str | None, ...]:
 
     paths = get_default_verify_paths()
     return paths.cafile, paths.capath
-
-
-def _state_of(path: Path | str | None) -> FileState:
-    try:
-        status = Path(path).stat() if path else None
-    except OSError:
-        return ()
-    return (status.st_ino, status.st_mtime_ns, status.st_size) if status else ()

@@ -9,18 +9,16 @@ that is being written looks just like that.
 from __future__ import annotations
 
 import logging
-import os
-import stat
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmscope.core.errors import ConfigError, MissingExtraError, SlurmscopeError
+from slurmscope.core.errors import ConfigError, MissingExtraError
 from slurmscope.core.log import fields
 from slurmscope.core.rate_limit import TokenBuckets
+from slurmscope.core.watched_file import Watch, WatchedFile
 from slurmscope.http.server.request import HttpRequest
 from slurmscope.http.server.response import Header, Response, text_response
 
@@ -30,12 +28,6 @@ if TYPE_CHECKING:
     from slurmscope.http.server.webconfig import WebConfig
 
 logger = logging.getLogger(__name__)
-
-
-_RETRY_SECONDS = 1.0
-
-
-Signature = tuple[tuple[int, ...] | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,39 +75,40 @@ class FileGate:
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Read the file; only here does an invalid one raise ConfigError."""
         self._path = path
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._config, self._rules, self._signature = _load(path)
-        self._tried_at = clock()
+        self._config: WebConfig | None = None
+        self._watched = WatchedFile(self._load, clock=clock)
+        self._last = self._watched.get()
 
     def rules(self) -> Rules:
         """Return the rules of the current file, or closed ones if it is invalid."""
-        with self._lock:
-            is_due = self._rules.is_closed and self._clock() - self._tried_at >= _RETRY_SECONDS
-            if is_due or self._signature != _signature(_files(self._path, self._config)):
-                self._reload()
-            return self._rules
-
-    def _reload(self) -> None:
-        self._tried_at = self._clock()
-        # Taken before reading: what changes meanwhile is seen the next time.
-        self._signature = _signature(_files(self._path, self._config))
-        # Closed first, so that any failure below leaves it closed. TLS stays: a client must not be answered in
-        # clear text, not even to be refused.
-        was_closed = self._rules.is_closed
-        self._rules = replace(self._rules, is_closed=True)
         try:
-            config, rules, signature = _load(self._path)
-            if loss := lost_protection(self._config, config):
-                raise ConfigError(f"{self._path} no longer has {loss}; restart to accept that")
-        except SlurmscopeError as error:
-            if not was_closed:
+            self._last = self._watched.get()
+        except Exception as error:  # noqa: BLE001 - any failure closes
+            if not self._last.is_closed:
                 logger.error(
                     "web configuration is invalid, all requests are refused", extra=fields(str(error), error=error)
                 )
-            return
-        logger.info("web configuration reloaded", extra=fields(file=self._path))
-        self._config, self._rules, self._signature = config, rules, signature
+                # TLS stays: a client must not be answered in clear text, not even to be refused.
+                self._last = replace(self._last, is_closed=True)
+        return self._last
+
+    def _load(self, watch: Watch) -> Rules:
+        from slurmscope.http.server.webconfig import read_web_config
+
+        try:
+            watch(self._path)
+            config = read_web_config(self._path)
+            for file in config.tls.files if config.tls else ():
+                watch(file)
+        except OSError as error:
+            raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
+        if self._config is not None and (loss := lost_protection(self._config, config)):
+            raise ConfigError(f"{self._path} no longer has {loss}; restart to accept that")
+        rules = _open_rules(config)
+        if self._config is not None:
+            logger.info("web configuration reloaded", extra=fields(file=self._path))
+        self._config = config
+        return rules
 
 
 def lost_protection(before: WebConfig, after: WebConfig) -> str | None:
@@ -133,23 +126,8 @@ def lost_protection(before: WebConfig, after: WebConfig) -> str | None:
     return None
 
 
-def _load(path: Path) -> tuple[WebConfig, Rules, Signature]:
-    from slurmscope.http.server.webconfig import read_web_config
-
-    own_signature = _signature([path])
-    _check_regular(path)
-    config = read_web_config(path)
-    others = _files(path, config)[1:]
-    signature = (*own_signature, *_signature(others))
-    for file in others:
-        _check_regular(file)
-    rules = Rules(
-        tls=_open_tls(config),
-        auth=_open_auth(config),
-        limiter=_open_limiter(config),
-        headers=config.headers,
-    )
-    return config, rules, signature
+def _open_rules(config: WebConfig) -> Rules:
+    return Rules(tls=_open_tls(config), auth=_open_auth(config), limiter=_open_limiter(config), headers=config.headers)
 
 
 def _open_limiter(config: WebConfig) -> TokenBuckets | None:
@@ -176,30 +154,3 @@ def _open_auth(config: WebConfig) -> BasicAuth | None:
     except ImportError as error:
         raise MissingExtraError(FEATURE, "auth") from error
     return BasicAuth(config.users)
-
-
-def _files(path: Path, config: WebConfig) -> tuple[Path, ...]:
-    return (path, *(config.tls.files if config.tls else ()))
-
-
-def _signature(files: Iterable[Path]) -> Signature:
-    return tuple(_stamp(file) for file in files)
-
-
-def _stamp(file: Path) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(file)  # noqa: PTH116 - four times per request, and a third cheaper
-    except OSError:
-        return None
-    # The change time reveals a new mode or owner, and a copy that kept its modification time.
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
-
-
-def _check_regular(file: Path) -> None:
-    """Refuse a pipe or a device: reading it could block forever."""
-    try:
-        mode = os.stat(file).st_mode  # noqa: PTH116
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    if not stat.S_ISREG(mode):
-        raise ConfigError(f"{file} is not a regular file")

@@ -69,11 +69,6 @@ def test_new_password_is_used_at_once(write_config: Write) -> None:
     assert [401, 200] == [status(gate, "secret"), status(gate, "new")]
 
 
-def test_unchanged_file_is_not_read_again(write_config: Write) -> None:
-    gate = FileGate(write_config(USERS))
-    assert gate.rules() is gate.rules()
-
-
 @pytest.mark.parametrize("broken", ["basic_auth_users: {alice: [", "unknown: 1", "basic_auth_users: {alice: plain}"])
 def test_broken_file_closes_and_a_good_one_opens(write_config: Write, broken: str) -> None:
     path = write_config(USERS)
@@ -124,27 +119,6 @@ def test_protection_may_be_added_while_running(write_config: Write) -> None:
     assert status(gate) == 200
     rewrite(path, USERS)
     assert status(gate) == 401
-
-
-def test_closed_gate_tries_again_even_if_no_stamp_changes(write_config: Write, tmp_path: Path) -> None:
-    now = [0.0]
-    path = write_config(USERS)
-    gate = FileGate(path, clock=lambda: now[0])
-    shutil.copystat(path, tmp_path / "web.yml")
-    rewrite(path, "a: [")
-    closed = gate.rules()
-    assert closed.is_closed
-    assert closed is gate.rules()
-    now[0] += 2
-    assert closed is not gate.rules()
-
-
-def test_mode_of_a_file_is_part_of_its_stamp(write_config: Write) -> None:
-    path = write_config(USERS)
-    gate = FileGate(path)
-    before = gate.rules()
-    path.chmod(0o600)
-    assert before is not gate.rules()
 
 
 def test_rate_is_limited(write_config: Write) -> None:
