@@ -15,6 +15,7 @@ from slurmscope.accounting.sacct import open_accounting
 from slurmscope.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.cluster.checks import check_slurm
+from slurmscope.core.cache import Cache
 from slurmscope.core.check import Check
 from slurmscope.core.config import Config
 from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, CommandMissing, SlurmscopeError
@@ -267,19 +268,14 @@ class LateReporters:
         self._checkpoints = checkpoints
         self._settings = settings
         self._wall_clock = wall_clock
-        self._monotonic = monotonic
-        self._due_seconds = float("-inf")
-        self._problem = ""
+        self._cache = Cache[str](KEPT_SECONDS, retry_seconds=KEPT_SECONDS, clock=monotonic)
 
     def find_problem(self) -> str:
         """Return which cluster is late; empty if none is, or if that is not known."""
-        if self._monotonic() >= self._due_seconds:
-            self._due_seconds = self._monotonic() + KEPT_SECONDS
-            try:
-                self._problem = "; ".join(self._find_late())
-            except ArchiveError:  # pages say so themselves
-                self._problem = ""
-        return self._problem
+        try:
+            return self._cache.get(None, lambda: "; ".join(self._find_late()))
+        except ArchiveError:  # pages say so themselves
+            return ""
 
     def _find_late(self) -> Iterator[str]:
         now = self._wall_clock()

@@ -9,9 +9,7 @@ slurmdbd has the events of all clusters, also while a controller is down.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +20,7 @@ from slurmscope.archive.interface import JobFilter, JobRow
 from slurmscope.cluster.events import NodeEvent
 from slurmscope.cluster.events import read_events as read_node_events
 from slurmscope.cluster.sinfo import Node, Nodes
+from slurmscope.core.cache import Cache
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS, format_bytes
@@ -132,29 +131,21 @@ class NodeHistory:
     def __init__(self, read: Callable[[str, str], Events], *, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the function that reads the events of a node, by its cluster and its name; it may raise SourceError."""
         self._read = read
-        self._clock = clock
-        self._cached: OrderedDict[tuple[str, str], tuple[Events | None, float]] = OrderedDict()
-        self._reading = threading.Lock()
+        self._cache = Cache[Events](LIFETIME_SECONDS, retry_seconds=FAILURE_SECONDS, max_keys=MAX_NODES, clock=clock)
 
     def __call__(self, cluster: str, node: str) -> Events | None:
         """Return the events of a node, newest first; without a cluster it is one of this host's cluster."""
-        key = cluster, node
-        with self._reading:
-            events, until = self._cached.get(key, (None, -float("inf")))
-            return events if self._clock() < until else self._query(key)
-
-    def _query(self, key: tuple[str, str]) -> Events | None:
         try:
-            events: Events | None = self._read(*key)
+            return self._cache.get((cluster, node), lambda: self._query(cluster, node))
+        except SourceError:
+            return None
+
+    def _query(self, cluster: str, node: str) -> Events:
+        try:
+            return self._read(cluster, node)
         except SourceError as error:
-            logger.warning("cannot read node events", extra=fields(cluster=key[0], node=key[1], error=str(error)))
-            events = None
-        seconds = FAILURE_SECONDS if events is None else LIFETIME_SECONDS
-        self._cached[key] = (events, self._clock() + seconds)
-        self._cached.move_to_end(key)
-        while len(self._cached) > MAX_NODES:
-            self._cached.popitem(last=False)
-        return events
+            logger.warning("cannot read node events", extra=fields(cluster=cluster, node=node, error=str(error)))
+            raise
 
 
 router = APIRouter(include_in_schema=False)

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from types import MappingProxyType
 from typing import Protocol
 
+from slurmscope.core.cache import Cache
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import SlurmscopeError
 from slurmscope.core.log import fields
@@ -111,17 +110,11 @@ class ClusterCharts:
     def __init__(self, series: ClusterSeries, clock: Clock | None = None) -> None:
         self._series = series
         self._clock = clock or Clock()
-        self._lock = threading.Lock()
-        self._charts: tuple[Chart, ...] = ()
-        self._read_at = -inf
+        self._cache = Cache[tuple[Chart, ...]](CACHE_SECONDS, clock=self._clock.monotonic)
 
     def get(self) -> tuple[Chart, ...]:
         """Return the charts; concurrent callers wait for one read."""
-        with self._lock:
-            if self._clock.monotonic() - self._read_at >= CACHE_SECONDS:
-                self._charts = self._read()
-                self._read_at = self._clock.monotonic()
-            return self._charts
+        return self._cache.get(None, self._read)
 
     def _read(self) -> tuple[Chart, ...]:
         now, until = self._clock.wall(), self._clock.monotonic() + TIMEOUT_SECONDS

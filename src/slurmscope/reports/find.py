@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurmscope.archive.interface import Archive, JobFilter, JobRow
+from slurmscope.core.cache import Cache
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import AmbiguousName, ArchiveError, MalformedAnswer, ServerBusy, SourceError
 from slurmscope.core.log import fields
@@ -36,28 +37,16 @@ class KnownClusters:
     def __init__(self, archive: Archive | None, clock: Clock | None = None) -> None:
         """Take the archive; without one, no cluster is known."""
         self._archive = archive
-        self._clock = clock or Clock()
-        self._lock = threading.Lock()
-        self._known: tuple[str, ...] = ()
-        self._read_at = float("-inf")
+        self._cache = Cache[tuple[str, ...]](
+            KEPT_SECONDS, retry_seconds=KEPT_SECONDS, serves_old=True, clock=(clock or Clock()).monotonic
+        )
 
     def __call__(self) -> tuple[str, ...]:
         """Return the last known clusters in order; while the archive cannot be read, those known before."""
-        is_first = self._read_at == float("-inf")
-        if self._clock.monotonic() - self._read_at >= KEPT_SECONDS and self._lock.acquire(blocking=is_first):
-            try:
-                # Another thread may have read them while this one waited.
-                if self._clock.monotonic() - self._read_at >= KEPT_SECONDS:
-                    self._read()
-            finally:
-                self._lock.release()
-        return self._known
-
-    def _read(self) -> None:
-        # What reads jobs reports that the archive cannot be read.
-        with suppress(ArchiveError):
-            self._known = self._archive.clusters() if self._archive else ()
-        self._read_at = self._clock.monotonic()
+        try:
+            return self._cache.get(None, self._archive.clusters) if self._archive else ()
+        except ArchiveError:  # what reads jobs reports it
+            return ()
 
 
 MAX_CONCURRENT_QUERIES = 4

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from slurmscope.archive.interface import Archive
+from slurmscope.core.cache import Cache
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import ArchiveError, SlurmscopeError
 from slurmscope.core.log import fields
@@ -158,20 +159,11 @@ class WaitingTimesCache:
         """Take the archive; without one, nothing is known."""
         self._archive = archive
         self._clock = clock or Clock()
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, str], tuple[float, WaitsByShape]] = OrderedDict()
+        self._cache = Cache[WaitsByShape](KEPT_SECONDS, max_keys=MAX_PARTITIONS, clock=self._clock.monotonic)
 
     def find(self, cluster: str, partition: str) -> WaitsByShape:
         """Return the waiting times of one partition; none while the archive cannot be read."""
-        with self._lock:
-            read_at, waits = self._known.get((cluster, partition), (float("-inf"), {}))
-            if self._clock.monotonic() - read_at < KEPT_SECONDS:
-                return waits
-            waits = self._read(cluster, partition)
-            self._known[cluster, partition] = (self._clock.monotonic(), waits)
-            if len(self._known) > MAX_PARTITIONS:
-                self._known.popitem(last=False)
-            return waits
+        return self._cache.get((cluster, partition), lambda: self._read(cluster, partition))
 
     def _read(self, cluster: str, partition: str) -> WaitsByShape:
         if self._archive is None:

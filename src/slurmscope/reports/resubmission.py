@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -19,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurmscope.archive.interface import Archive, JobFilter, JobRow
+from slurmscope.core.cache import Cache
 from slurmscope.core.errors import ArchiveError, MalformedAnswer, SourceError
 from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS
@@ -56,35 +56,30 @@ class NodeSizes:
     def __init__(self, run: RunCommand, clock: Callable[[], float] = time.monotonic) -> None:
         """Take what runs a command of Slurm, such as ``SlurmCommands.run``."""
         self._run = run
-        self._clock = clock
         self._own = ClusterNames(lambda: (read_own_name(run),), clock)
-        self._locks: dict[str, threading.Lock] = {}
-        self._known: dict[str, Mapping[str, NodeSize]] = {}
-        self._until: dict[str, float] = {}
+        self._cache = Cache[Mapping[str, NodeSize]](
+            KEEP_SECONDS, retry_seconds=RETRY_SECONDS, serves_old=True, clock=clock
+        )
 
     def smallest(self, cluster: str, nodes: Iterable[str]) -> NodeSize | None:
         """Return the fewest cores and the least memory of these nodes; None if the size of one is unknown."""
-        # One for each cluster: a controller that does not answer delays only its own jobs.
-        with self._locks.setdefault(cluster, threading.Lock()):
-            if self._clock() >= self._until.get(cluster, 0.0):
-                self._read(cluster)
-            known = self._known.get(cluster, {})
-            found = [known.get(node) for node in nodes]
+        try:
+            known = self._cache.get(cluster, lambda: self._read(cluster))
+        except SourceError:
+            return None
+        found = [known.get(node) for node in nodes]
         sizes = [size for size in found if size is not None]
         if not sizes or len(sizes) < len(found):
             return None
         return NodeSize(min(size.cpus for size in sizes), min(size.memory_bytes for size in sizes))
 
-    def _read(self, cluster: str) -> None:
-        """Read all nodes of a cluster; a failure leaves what was known, and is retried later."""
-        self._until[cluster] = self._clock() + RETRY_SECONDS
+    def _read(self, cluster: str) -> Mapping[str, NodeSize]:
         try:
             arguments = (*self._which(cluster), *_ARGUMENTS)
-            self._known[cluster] = parse_sizes(self._run("sinfo", arguments).decode("utf-8", "replace"))
+            return parse_sizes(self._run("sinfo", arguments).decode("utf-8", "replace"))
         except SourceError as error:
             logger.info("sizes of nodes are unknown", extra=fields(cluster=cluster, error=str(error)))
-            return
-        self._until[cluster] = self._clock() + KEEP_SECONDS
+            raise
 
     def _which(self, cluster: str) -> tuple[str, ...]:
         """Return the option for another cluster than that of this host, which needs no slurmdbd."""

@@ -8,15 +8,14 @@ not cached counts against the limits of the person who requests it.
 from __future__ import annotations
 
 import bisect
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
+from slurmscope.core.cache import Cache
 from slurmscope.core.errors import SourceError
 from slurmscope.jobs.charts import make_charts
 from slurmscope.jobs.heat_maps import make_heat_maps
@@ -116,15 +115,6 @@ FAILED_SECONDS = 10.0
 MAX_KEPT = 64
 MESSAGE = "too many parts of jobs were requested; try again in a few seconds"
 
-_Key = tuple[str, int, int, int, RunPart, int]
-
-
-@dataclass(slots=True)
-class _Kept:
-    making: threading.Lock = field(default_factory=threading.Lock)
-    zoomed: ZoomedReport | None = None
-    made_at: float = 0.0
-
 
 class Zoomer:
     """Return parts of runs; thread-safe."""
@@ -143,25 +133,26 @@ class Zoomer:
         """
         self._series = series
         self._is_own = is_own
-        self._clock = clock
         self._timeout_seconds = timeout_seconds
         self._limits = LookupLimits(clock, message=MESSAGE)
-        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-        self._lock = threading.Lock()
+        self._cache = Cache[ZoomedReport](_keep_seconds, max_keys=MAX_KEPT, clock=clock)
 
     def zoom(self, person: str, report: JobReport, part: RunPart, points: int = MAX_CHART_POINTS) -> ZoomedReport:
         """Return the part of a run for a person who may see the job; raise TooManyLookups beyond the person's limit."""
         names = find_curves(report)
-        if self._series is None or not names or not self._is_own(report.record.cluster):
+        series = self._series
+        if series is None or not names or not self._is_own(report.record.cluster):
             return zoom_report(report, Measured(), part)
-        kept = self._place((*_identity(report), part, points))
-        with kept.making:
-            if kept.zoomed is None or (kept.zoomed.problem and self._clock() - kept.made_at > FAILED_SECONDS):
-                with self._limits.turn(person):
-                    self._limits.count(person)
-                    kept.zoomed = self._read(self._series, report, names, part, points)
-                kept.made_at = self._clock()
-            return kept.zoomed
+
+        def read() -> ZoomedReport:
+            return self._read(series, report, names, part, points)
+
+        key = (*_identity(report), part, points)
+        if key in self._cache:
+            return self._cache.get(key, read)
+        with self._limits.turn(person):
+            self._limits.count(person)
+            return self._cache.get(key, read)
 
     def _read(
         self, series: SeriesSource, report: JobReport, names: tuple[str, ...], part: RunPart, points: int
@@ -184,13 +175,9 @@ class Zoomer:
         problem = next((str(result) for result in results.values() if isinstance(result, SourceError)), "")
         return zoom_report(report, Measured(curves=curves), part, problem=problem)
 
-    def _place(self, key: _Key) -> _Kept:
-        with self._lock:
-            kept = self._kept.setdefault(key, _Kept())
-            self._kept.move_to_end(key)
-            while len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-            return kept
+
+def _keep_seconds(zoomed: ZoomedReport) -> float:
+    return FAILED_SECONDS if zoomed.problem else float("inf")
 
 
 def _identity(report: JobReport) -> tuple[str, int, int, int]:

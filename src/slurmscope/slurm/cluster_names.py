@@ -15,15 +15,16 @@ also without a header::
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable, Sequence
 
+from slurmscope.core.cache import Cache
 from slurmscope.core.errors import MalformedAnswer, SourceError
 from slurmscope.slurm.command import RunCommand
 from slurmscope.slurm.config import read_config
 
 KEEP_SECONDS = 300.0
+RETRY_SECONDS = 10.0
 ALL_ARGUMENTS = ("--readonly", "--noheader", "--parsable2", "show", "cluster", "format=cluster")
 RECENT_ARGUMENTS = (
     "--allusers", "--allocations", "--local", "--noheader", "--parsable2", "--starttime=now-1hour", "--format=Cluster",
@@ -65,22 +66,11 @@ class ClusterNames:
     def __init__(self, read: Callable[[], tuple[str, ...]], clock: Callable[[], float] = time.monotonic) -> None:
         """Take the function that reads the names; they are kept for some minutes, or as long as it fails."""
         self._read = read
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._known: tuple[str, ...] = ()
-        self._until = 0.0
+        self._cache = Cache[tuple[str, ...]](KEEP_SECONDS, retry_seconds=RETRY_SECONDS, serves_old=True, clock=clock)
 
     def get(self) -> tuple[str, ...]:
         """Return the names; raise SourceError if they were never read."""
-        with self._lock:
-            if not self._known or self._clock() >= self._until:
-                try:
-                    self._known = self._read()
-                except SourceError:
-                    if not self._known:
-                        raise
-                self._until = self._clock() + KEEP_SECONDS
-            return self._known
+        return self._cache.get(None, self._read)
 
 
 def run_in_cluster(run: RunCommand, cluster: str) -> RunCommand:

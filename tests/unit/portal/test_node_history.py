@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from slurmscope.cluster.events import NodeEvent
 from slurmscope.core.errors import MalformedAnswer
-from slurmscope.portal.nodes import FAILURE_SECONDS, LIFETIME_SECONDS, MAX_NODES, NodeHistory, open_node_history
+from slurmscope.portal.nodes import FAILURE_SECONDS, LIFETIME_SECONDS, NodeHistory, open_node_history
 
 EVENT = NodeEvent(1, 2, "DOWN", "root(0)", "x")
 
@@ -44,17 +44,6 @@ def test_failure_is_unknown_for_a_minute() -> None:
     source.fails, source.now = False, FAILURE_SECONDS
     assert (EVENT,) == history("", "n1")
     assert 2 == len(source.queried)
-
-
-def test_oldest_nodes_are_dropped() -> None:
-    source = Source()
-    history = NodeHistory(source.read, clock=lambda: source.now)
-    for index in range(MAX_NODES + 1):
-        history("", f"n{index}")
-    history("", "n1")
-    assert MAX_NODES + 1 == len(source.queried)
-    history("", "n0")
-    assert MAX_NODES + 2 == len(source.queried)
 
 
 def test_command_is_sacctmgr() -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -43,14 +42,6 @@ class Day:
 
     def names(self) -> list[str]:
         return [chart.name for chart in self._charts.get()]
-
-
-def test_twenty_people_cost_one_reading() -> None:
-    day = Day()
-    with ThreadPoolExecutor(20) as people:
-        seen = list(people.map(lambda _: day.names(), range(20)))
-    assert [["jobs", "cores"]] * 20 == seen
-    assert [("slurm_jobs", START - 86400, START), ("slurm_cpus", START - 86400, START)] == day.series.asked
 
 
 def test_charts_are_kept_for_a_minute() -> None:

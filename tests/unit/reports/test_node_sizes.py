@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,27 +84,6 @@ def test_nodes_of_other_clusters_have_their_own_sizes() -> None:
     sinfo.is_down = True
     assert sizes.smallest("gamma", ["n1"]) is None
     assert NodeSize(16, 64000 * MIB) == sizes.smallest("lab", ["n1"])
-
-
-def test_cluster_that_does_not_answer_does_not_delay_another() -> None:
-    sinfo, has_begun, may_end = FakeSinfo("n1 16 64000\n"), threading.Event(), threading.Event()
-
-    def run(name: str, arguments: Sequence[str]) -> bytes:
-        if "--clusters=beta" in arguments:
-            has_begun.set()
-            assert may_end.wait(PATIENCE_SECONDS)
-        return sinfo.run(name, arguments)
-
-    sizes = NodeSizes(run)
-    with ThreadPoolExecutor(2) as pool:
-        try:
-            slow = pool.submit(sizes.smallest, "beta", ["n1"])
-            assert has_begun.wait(PATIENCE_SECONDS)
-            assert pool.submit(sizes.smallest, "lab", ["n1"]).result(PATIENCE_SECONDS)
-            assert not slow.done()
-        finally:
-            may_end.set()
-        assert slow.result(PATIENCE_SECONDS)
 
 
 @given(st.text())

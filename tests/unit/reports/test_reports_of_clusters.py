@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -245,21 +243,6 @@ def test_ended_job_is_shown_without_a_warning_while_accounting_is_down(archive: 
     report = finder.report(ADA, "4713")
     assert report is not None
     assert not any("Accounting" in sentence for sentence in report.missing)
-
-
-def test_first_viewers_all_wait_until_the_clusters_are_known() -> None:
-    may_read = threading.Event()
-
-    class SlowArchive(FakeArchive):
-        def clusters(self) -> tuple[str, ...]:
-            assert may_read.wait(PATIENCE_SECONDS)
-            return super().clusters()
-
-    known = KnownClusters(SlowArchive([make_report(make_record(cluster="alpha"))]))
-    with ThreadPoolExecutor(4) as pool:
-        found = [pool.submit(known) for _ in range(4)]
-        may_read.set()
-        assert [("alpha",)] * 4 == [one.result(PATIENCE_SECONDS) for one in found]
 
 
 def test_clusters_are_read_again_after_a_minute_and_kept_while_the_archive_is_down() -> None:

@@ -121,13 +121,3 @@ def test_waiting_times_are_read_once_in_ten_minutes() -> None:
     assert 1 == len(cache.find("lab", "batch"))
     now[0] = 600.0
     assert 2 == len(cache.find("lab", "batch"))
-
-
-def test_cache_of_waiting_times_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slurmscope.reports.live_cache.MAX_PARTITIONS", 1)
-    archive = FakeArchive([run(1)])
-    cache = WaitingTimesCache(archive, Clock(wall=lambda: START + 86400.0))
-    assert 1 == len(cache.find("lab", "batch"))
-    assert {} == cache.find("lab", "other")
-    archive.is_down = True
-    assert {} == cache.find("lab", "batch")

@@ -15,7 +15,7 @@ from slurmscope.core.errors import ServerRefused
 from slurmscope.jobs.series import Curves, JobSpan, Series, SeriesQuery, Totals
 from slurmscope.reports.lookup_limits import BURST, TooManyLookups
 from slurmscope.reports.make import ReportMaker
-from slurmscope.reports.zoom import FAILED_SECONDS, MAX_KEPT, MESSAGE, RunPart, Zoomer
+from slurmscope.reports.zoom import FAILED_SECONDS, MESSAGE, RunPart, Zoomer
 from tests.fakes.recorded_samples import INTERVAL, make_recorder
 from tests.fakes.recorded_samples import START as RECORDED
 from tests.fakes.reports import START, make_record, make_report
@@ -123,18 +123,6 @@ def test_person_beyond_the_limit_is_refused_and_others_are_not() -> None:
     assert zoomer.zoom("ada", report, PART).finer
     # What is cached costs nothing.
     assert zoomer.zoom("eve", report, PART).finer
-
-
-def test_few_parts_are_kept() -> None:
-    series, report, clock = FineSeries(), make_report(), Clock()
-    zoomer = Zoomer(series, clock=clock)
-    for number in range(MAX_KEPT + 1):
-        clock.now += 60
-        zoomer.zoom("ada", report, RunPart(START + number, START + 3600.0))
-    read = len(series.queries)
-    zoomer.zoom("ada", report, RunPart(START, START + 3600.0))
-
-    assert read + 4 == len(series.queries)
 
 
 def test_without_a_source_the_report_is_cut() -> None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from slurmscope.core.cache import Cache
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.scope import Scope, header_values
@@ -34,20 +35,18 @@ class FormKey:
     def __init__(self, create: Callable[[str, str], str], clock: Callable[[], float] = time.monotonic) -> None:
         """Take what stores a text under a name that has none, and returns the stored one; nothing is read yet."""
         self._create = create
-        self._clock = clock
         self._own = secrets.token_bytes(32)
-        self._shared: bytes | None = None
-        self._not_before = float("-inf")
+        self._cache = Cache[bytes](float("inf"), retry_seconds=RETRY_SECONDS, clock=clock)
 
     def read(self) -> bytes:
         """Return the secret; without an archive, forms cannot be sent anyway."""
-        if self._shared is None and self._clock() >= self._not_before:
-            try:
-                text = self._create(NAME, secrets.token_hex(32))
-                self._shared = hashlib.sha256(text.encode()).digest()
-            except ArchiveError:
-                self._not_before = self._clock() + RETRY_SECONDS
-        return self._shared or self._own
+        try:
+            return self._cache.get(None, self._read_shared)
+        except ArchiveError:
+            return self._own
+
+    def _read_shared(self) -> bytes:
+        return hashlib.sha256(self._create(NAME, secrets.token_hex(32)).encode()).digest()
 
 
 LIFETIME_SECONDS = 12 * 3600

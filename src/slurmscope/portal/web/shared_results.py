@@ -9,54 +9,31 @@ A new report is another object, and is rendered again. Cached text must not depe
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from slurmscope.core.cache import Cache, WaitTooLong
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.report import JobReport
 
-MAX_REPORTS = 64
-"""A large job takes about 300 KB."""
-
-
-@dataclass(slots=True)
-class _Rendering:
-    # Referenced here so that no other report gets its id.
-    report: JobReport
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    texts: dict[str, str] = field(default_factory=dict)
+MAX_TEXTS = 128
+"""The texts of a large job take about 300 KB."""
 
 
 class RenderingCache:
     """Cache texts by report and name, from any thread; concurrent requests wait for one rendering."""
 
-    def __init__(self, max_reports: int = MAX_REPORTS) -> None:
-        self._max_reports = max_reports
-        self._entries: OrderedDict[int, _Rendering] = OrderedDict()
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        # Each text with its report, so that no other report gets its id.
+        self._cache = Cache[tuple[JobReport, str]](float("inf"), max_keys=MAX_TEXTS)
 
     def get(self, report: JobReport, name: str, render: Callable[[], str]) -> str:
         """Return a rendering of a report; reports of ended jobs come from the archive each time, and are not cached."""
         if report.record.has_ended:
             return render()
-        entry = self._find_entry(report)
-        with entry.lock:
-            if name not in entry.texts:
-                entry.texts[name] = render()
-            return entry.texts[name]
-
-    def _find_entry(self, report: JobReport) -> _Rendering:
-        with self._lock:
-            entry = self._entries.setdefault(id(report), _Rendering(report))
-            self._entries.move_to_end(id(report))
-            while len(self._entries) > self._max_reports:
-                self._entries.popitem(last=False)
-            return entry
+        return self._cache.get((id(report), name), lambda: (report, render()))[1]
 
 
 KEPT_TIMES = 20
@@ -76,70 +53,42 @@ class SharedResult(Generic[T]):
     age_seconds: float
 
 
-@dataclass(slots=True)
-class _Entry:
-    future: Future[Any] = field(default_factory=Future)
-    made_at: float = 0.0
-    expires_at: float = float("inf")
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    value: Any
+    began_at: float
+    made_at: float
+
+
+def _keep_seconds(computed: _Computed) -> float:
+    return min(MAX_KEPT_SECONDS, KEPT_TIMES * (computed.made_at - computed.began_at))
 
 
 class SharedResults:
-    """Keep results by key, from any thread."""
+    """Keep results by key, from any thread; quick ones, which can be requested in numbers, displace no slow one."""
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        max_results: int = MAX_RESULTS,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         """Start with none."""
         self._clock = clock
-        self._wait_seconds = wait_seconds
-        self._max_results = max_results
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._lock = threading.Lock()
+        self._cache = Cache[_Computed](_keep_seconds, max_keys=MAX_RESULTS, wait_seconds=wait_seconds, clock=clock)
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> SharedResult[T]:
         """Return the result of a key; compute it unless another thread does so, or did so lately.
 
         Raises ArchiveError if that one takes too long.
         """
-        entry, is_new = self._find_entry(key)
-        if is_new:
-            self._fill(key, entry, compute)
-        if not wait([entry.future], self._wait_seconds).done:
-            raise ArchiveError("the archive took too long to compute sums for another request")
-        value: T = entry.future.result()
-        return SharedResult(value, max(0.0, self._clock() - entry.made_at))
 
-    def _find_entry(self, key: Hashable) -> tuple[_Entry, bool]:
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None and self._clock() < entry.expires_at:
-                return entry, False
-            entry = self._entries[key] = _Entry()
-            self._entries.move_to_end(key)
-            self._drop_expired()
-            return entry, True
+        def read() -> _Computed:
+            began_at = self._clock()
+            return _Computed(compute(), began_at, self._clock())
 
-    def _drop_expired(self) -> None:
-        """Bound the number of results; quick ones, which can be requested in numbers, displace no slow one."""
-        now = self._clock()
-        for key in [key for key, entry in self._entries.items() if entry.expires_at <= now]:
-            del self._entries[key]
-        while len(self._entries) > self._max_results:
-            self._entries.popitem(last=False)
-
-    def _fill(self, key: Hashable, entry: _Entry, compute: Callable[[], object]) -> None:
-        began = self._clock()
         try:
-            value = compute()
-        except BaseException as error:  # noqa: BLE001 - raised below by all who wait for it
-            with self._lock:
-                if self._entries.get(key) is entry:
-                    del self._entries[key]
-            entry.future.set_exception(error)
-            return
-        entry.made_at = self._clock()
-        entry.expires_at = entry.made_at + min(MAX_KEPT_SECONDS, KEPT_TIMES * (entry.made_at - began))
-        entry.future.set_result(value)
+            found = self._cache.get(key, read)
+        except WaitTooLong as error:
+            raise ArchiveError("the archive took too long to compute sums for another request") from error
+        value: T = found.value
+        return SharedResult(value, max(0.0, self._clock() - found.made_at))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 from slurmscope.jobs.report import JobReport
@@ -46,41 +45,6 @@ def test_new_report_is_rendered_again() -> None:
 def test_ended_job_is_not_cached() -> None:
     cache, renderer, report = RenderingCache(), Renderer(), make_report()
     assert ["text 1", "text 2"] == [cache.get(report, "page", renderer.render) for _ in range(2)]
-
-
-def test_least_recently_used_report_is_dropped() -> None:
-    cache, renderer = RenderingCache(max_reports=2), Renderer()
-    one, two, three = (make_live_report(number) for number in (1, 2, 3))
-    for report in (one, two, one, three):
-        cache.get(report, "page", renderer.render)
-    assert 3 == renderer.times
-    cache.get(one, "page", renderer.render)
-    assert 3 == renderer.times
-    cache.get(two, "page", renderer.render)
-    assert 4 == renderer.times
-
-
-def test_concurrent_requests_wait_for_one_rendering() -> None:
-    cache, renderer, report = RenderingCache(), Renderer(), make_live_report()
-    has_started, may_end = threading.Event(), threading.Event()
-    texts: list[str] = []
-
-    def render_slowly() -> str:
-        has_started.set()
-        assert may_end.wait(PATIENCE_SECONDS)
-        return renderer.render()
-
-    threads = [
-        threading.Thread(target=lambda: texts.append(cache.get(report, "page", render_slowly)), daemon=True)
-        for _ in range(5)
-    ]
-    for thread in threads:
-        thread.start()
-    assert has_started.wait(PATIENCE_SECONDS)
-    may_end.set()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-    assert ["text 1"] * 5 == texts
 
 
 def test_page_of_a_running_job_shows_each_viewer_their_own_name() -> None:

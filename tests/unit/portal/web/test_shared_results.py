@@ -61,31 +61,6 @@ def test_result_is_kept_for_a_minute_at_most(took: float, waited: float, expecte
     assert expected == results.get("waste", compute).value
 
 
-def test_requests_at_the_same_time_share_one_computation() -> None:
-    results = SharedResults()
-    begun, may_end = threading.Event(), threading.Event()
-    computed: list[str] = []
-
-    def compute() -> str:
-        computed.append("once")
-        begun.set()
-        assert may_end.wait(PATIENCE_SECONDS)
-        return "sums"
-
-    found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(results.get("key", compute).value)) for _ in range(5)]
-    threads[0].start()
-    assert begun.wait(PATIENCE_SECONDS)
-    for thread in threads[1:]:
-        thread.start()
-    may_end.set()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-
-    assert ["sums"] * 5 == found
-    assert ["once"] == computed
-
-
 def test_request_that_waits_too_long_for_another_gets_an_error_of_the_archive() -> None:
     results = SharedResults(wait_seconds=0.01)
     begun, may_end = threading.Event(), threading.Event()
@@ -102,40 +77,6 @@ def test_request_that_waits_too_long_for_another_gets_an_error_of_the_archive() 
         results.get("key", compute)
     may_end.set()
     thread.join(PATIENCE_SECONDS)
-
-
-def test_failure_is_raised_and_not_kept() -> None:
-    def fail() -> int:
-        raise ArchiveError("down")
-
-    results = SharedResults()
-
-    with pytest.raises(ArchiveError, match="down"):
-        results.get("key", fail)
-    assert 1 == results.get("key", lambda: 1).value
-
-
-def test_number_of_results_is_bounded() -> None:
-    clock = Clock()
-    results = SharedResults(clock, max_results=2)
-    compute: Callable[[], int] = Computation(clock, 1.0)
-
-    for key in ("a", "b", "c", "a"):
-        results.get(key, compute)
-
-    assert [4, 3] == [results.get(key, compute).value for key in ("a", "c")]
-
-
-def test_quick_results_displace_no_slow_one() -> None:
-    clock = Clock()
-    results = SharedResults(clock, max_results=2)
-    slow, quick = Computation(clock, 2.0), Computation(clock, 0.0)
-
-    results.get("slow", slow)
-    for number in range(9):
-        results.get(number, quick)
-
-    assert 1 == results.get("slow", slow).value
 
 
 def test_page_shows_how_old_its_sums_are_and_viewers_share_them() -> None:
