@@ -10,14 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slurmscope.core.errors import SourceError
 from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.http.server.address import Network, is_listed
 from slurmscope.http.server.request import BadRequest, HttpRequest
 from slurmscope.http.server.response import Header, Response
-from slurmscope.slurm.munge import MungeCredential
 from slurmscope.trace.tokens import JobToken, check_token
+
+if TYPE_CHECKING:
+    from slurmscope.slurm.munge import MungeCredential
 
 JSON_TYPE = "application/json"
 
@@ -64,7 +67,7 @@ DECODES_PER_SECOND = 20.0
 _KNOWN_TOKENS = 10_000
 _SCHEMES = ("bearer", "munge")
 
-DecodeMunge = Callable[[str], MungeCredential | None]
+DecodeMunge = Callable[[str], "MungeCredential | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from slurmscope.core.log import fields
@@ -29,9 +30,11 @@ from slurmscope.trace.callers import (
     limit_posts,
     refusal_response,
 )
-from slurmscope.trace.owners import OwnerFinder
 from slurmscope.trace.samples import JobOwner, MalformedSample, TracedProcess, TraceSample, parse_samples
 from slurmscope.trace.settings import TraceLimits
+
+if TYPE_CHECKING:
+    from slurmscope.trace.owners import OwnerFinder
 
 logger = logging.getLogger(__name__)
 

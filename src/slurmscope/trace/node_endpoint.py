@@ -28,7 +28,6 @@ from slurmscope.node.cgroup.names import JobName, parse_job, parse_scope, parse_
 from slurmscope.node.job_use import JobUse, NodeJobs
 from slurmscope.trace.callers import SOCKET, Caller, Refusal
 from slurmscope.trace.endpoint import TraceReceiver, check_user
-from slurmscope.trace.forwarding import Forwarder
 from slurmscope.trace.samples import JobOwner, TracedProcess, Traces, TraceSample
 from slurmscope.trace.settings import NodeTraceSettings, check_forwarding, limits_of
 from slurmscope.trace.store import TraceStore
@@ -205,6 +204,8 @@ class NodeTracing:
         with ExitStack() as stack:
             deliver = self._store.put
             if self._settings.forward is not None and self._settings.key_file is not None:
+                from slurmscope.trace.forwarding import Forwarder
+
                 keys = KeyFile(self._settings.key_file)
                 deliver = stack.enter_context(Forwarder(self._settings.forward, keys, self._store, self._limits)).put
             receiver = TraceReceiver(
