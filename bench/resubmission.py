@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from bench.recurring import RecurringJob, RecurringRun
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.jobs.report import JobReport, RequestedSize, Resubmission
@@ -21,7 +22,6 @@ from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.reports.sources import open_archive
-from slurmscope.simulator.history.recurring import RecurringJob, RecurringRun
 from slurmscope.simulator.history.workload_kinds import WorkloadKind
 from slurmscope.simulator.history.workload_series import SimulatedSeries
 
