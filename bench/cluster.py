@@ -27,8 +27,7 @@ from slurmscope.cluster.exporter import IntervalSettings
 from slurmscope.cluster.squeue import Jobs
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
-from slurmscope.simulator.commands import squeue as simulated_squeue
-from slurmscope.simulator.commands.executables import COMMANDS, write_fake_commands
+from slurmscope.simulator.commands.executables import COMMANDS, answer, write_fake_commands
 
 SHAPE = Shape(jobs=100_000, nodes=10_000, users=500, accounts=80, partitions=12, gpus=8_000)
 
@@ -188,9 +187,9 @@ def _count_calls() -> bool:
 
 
 def _squeue_answer(cluster: SimulatedCluster) -> bytes:
-    code, answer, complaints = simulated_squeue.answer(cluster, squeue.ARGUMENTS, {"SLURM_TIME_FORMAT": "%s"})
-    assert (code, complaints) == (0, b"")
-    return answer
+    code, rows, complaint = answer(cluster, "squeue", squeue.ARGUMENTS)
+    assert (code, complaint) == (0, b"")
+    return rows
 
 
 def _distinct_rows(answer: bytes) -> list[bytes]:

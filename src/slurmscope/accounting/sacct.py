@@ -107,19 +107,7 @@ class SacctAccounting:
     def _ask(self, *which: str) -> tuple[JobRecord, ...]:
         columns = (*COLUMNS, *self._known_later_columns(), LAST_COLUMN)
         mark = f"|{random_separator()}|"
-        # With --allusers, sacct would ignore --user.
-        arguments = (
-            *(() if which[0].startswith("--user=") else ("--allusers",)),
-            "--duplicates",  # every run of a job that was requeued
-            self._which,
-            "--noheader",
-            "--noconvert",  # 65785856, not 62.74M
-            "--parsable2",
-            f"--delimiter={mark}",
-            *which,
-            "--format=" + ",".join(columns),
-        )
-        answer = self._run(COMMAND, arguments)
+        answer = self._run(COMMAND, arguments(self._which, mark, columns, *which))
         self._require_all_jobs()
         return parse_records(answer, columns, mark)
 
@@ -129,6 +117,22 @@ class SacctAccounting:
             known = set(self._run(COMMAND, ["--helpformat"]).decode("utf-8", "replace").lower().split())
             self._later_columns = tuple(name for name in LATER_COLUMNS if name.lower() in known)
         return self._later_columns
+
+
+def arguments(clusters: str, mark: str, columns: Sequence[str], *which: str) -> tuple[str, ...]:
+    """Return the arguments of sacct; ``clusters`` and ``which`` are the options that choose the jobs."""
+    # With --allusers, sacct would ignore --user.
+    return (
+        *(() if which[0].startswith("--user=") else ("--allusers",)),
+        "--duplicates",  # every run of a job that was requeued
+        clusters,
+        "--noheader",
+        "--noconvert",  # 65785856, not 62.74M
+        "--parsable2",
+        f"--delimiter={mark}",
+        *which,
+        "--format=" + ",".join(columns),
+    )
 
 
 def _option(clusters: tuple[str, ...]) -> str:

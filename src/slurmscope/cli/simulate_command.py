@@ -38,8 +38,8 @@ def make_command() -> click.Command:
         "simulate",
         callback=_run,
         params=[output, cluster, *_count_options(Shape())],
-        help="Write simulated Slurm commands (squeue, sinfo, ...) to a folder, for testing without Slurm. "
-        "The same options always give the same cluster.",
+        help="Write simulated Slurm commands (squeue, sinfo, ...) to a folder, for testing slurmscope "
+        "without Slurm; they answer only its command lines. The same options always give the same cluster.",
         epilog=format_examples(
             "slurmscope simulate --output /tmp/slurm",
             "slurmscope simulate --output /tmp/slurm --nodes 5000 --jobs 100000",

@@ -11,7 +11,8 @@ from slurmscope.cluster.nodes import COLLECTOR, NodesOptions
 from slurmscope.cluster.sinfo import BASE_STATES, FLAGS, Node, NodeGres, Nodes, arguments, parse_nodes
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
-from slurmscope.simulator.commands import sinfo as simulated_sinfo
+from slurmscope.simulator.commands import executables
+from slurmscope.slurm.command import random_separator
 
 BUSY = Node(
     name="n1", base_state="mixed", flags=frozenset({"planned"}), state_text="mixed-", partitions=("debug", "long"),
@@ -262,10 +263,11 @@ def test_a_cluster_without_nodes_says_so_with_no_series_but_one() -> None:
 @pytest.mark.parametrize("seed", [3, 4])
 def test_sums_of_a_simulated_cluster_fit_together(seed: int) -> None:
     made = simulate(Shape(seed=seed, nodes=120, partitions=7, gpus=60), now=1_750_000_000)
-    _, answer, _ = simulated_sinfo.answer(made, arguments("s"), {"SLURM_TIME_FORMAT": "%s"})
+    separator = random_separator()
+    _, answer, _ = executables.answer(made, "sinfo", arguments(separator))
     listed = [node for node in made.nodes if node.base != "future"]
 
-    served = collect(parse_nodes(answer, "s"))
+    served = collect(parse_nodes(answer, separator))
 
     assert len(listed) == sum(served["slurm_nodes"].values()) == sum(served["slurm_node_count_per_state"].values())
     assert sum(node.cpus for node in listed) == sum(served["slurm_cpus"].values()) == served["slurm_cpus_total"][()]

@@ -13,7 +13,8 @@ from slurmscope.cluster.sinfo import COLUMNS, Node, NodeGres, Nodes, arguments, 
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
-from slurmscope.simulator.commands import sinfo as simulated_sinfo
+from slurmscope.simulator.commands import executables
+from slurmscope.slurm.command import random_separator
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 SEPARATOR = "8f3a1c9e"
@@ -225,10 +226,11 @@ def test_simulated_cluster_is_read_whole(seed: int) -> None:
     cluster = simulate(Shape(seed=seed, nodes=100, partitions=6), now=1_750_000_000)
     expected = {node.name: node for node in cluster.nodes if node.base != "future"}
 
-    code, answer, complaints = simulated_sinfo.answer(cluster, arguments(SEPARATOR), {"SLURM_TIME_FORMAT": "%s"})
-    nodes = parse_nodes(answer, SEPARATOR)
+    separator = random_separator()
+    code, answer, complaint = executables.answer(cluster, "sinfo", arguments(separator))
+    nodes = parse_nodes(answer, separator)
 
-    assert (0, b"") == (code, complaints)
+    assert (0, b"") == (code, complaint)
     assert 0 == nodes.unreadable_rows
     assert expected.keys() == {node.name for node in nodes.nodes}
     for node in nodes.nodes:

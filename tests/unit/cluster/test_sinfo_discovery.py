@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.cluster.discovery import COLUMNS, DiscoveredNode, arguments, parse_discovery
+from slurmscope.cluster.discovery import COLUMNS, DiscoveredNode, parse_discovery, read_nodes
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
@@ -78,10 +78,9 @@ def test_any_text_is_read_or_refused(rows: list[list[str]]) -> None:
 
 
 def test_columns_are_those_of_sinfo(tmp_path: Path) -> None:
-    write_fake_commands(simulate(Shape(jobs=10, nodes=12), now=int(time.time())), tmp_path)
-    commands = SlurmCommands(SlurmSettings(bin_path=tmp_path), {})
-    listed = commands.run("sinfo", ("--noheader", "--Node", "--all", "--Format=NodeList:")).decode().split()
-    nodes = parse_discovery(commands.run("sinfo", arguments(WORD)), WORD).nodes
-    assert sorted(set(listed)) == [node.name for node in nodes]
+    cluster = simulate(Shape(jobs=10, nodes=12), now=int(time.time()))
+    write_fake_commands(cluster, tmp_path)
+    nodes = read_nodes(SlurmCommands(SlurmSettings(bin_path=tmp_path), {})).nodes
+    assert sorted(node.name for node in cluster.nodes if node.base != "future") == [node.name for node in nodes]
     assert len(COLUMNS) == 7
     assert any(node.gpus and node.gpu_models and node.features for node in nodes)

@@ -16,11 +16,10 @@ from slurmscope.portal.live import LiveClusters, make_other_readings, make_own_r
 from slurmscope.portal.readings import PortalReadings
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
-from slurmscope.simulator.commands.executables import COMMANDS
+from slurmscope.simulator.commands.executables import answer
 from tests.processes import until
 
 NOW = int(time.time())
-ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 FACTS = ("priorities", "diag", "limits", "licenses", "reservations")
 
 
@@ -43,7 +42,7 @@ class Hosts:
             raise CommandTimedOut([command], "was killed")
         title = f"CLUSTER: {name}\n".encode() if name and command == "squeue" else b""
         cluster = self.controllers[name or self.own]
-        return title + COMMANDS[command].answer(cluster, rest, ENVIRONMENT)[1]
+        return title + answer(cluster, command, rest)[1]
 
     def open(self, clusters: Sequence[str] = ("alpha", "beta", "gamma")) -> LiveClusters:
         own = make_own_readings(self.run, TextCommands(self.run))

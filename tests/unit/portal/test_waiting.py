@@ -10,7 +10,7 @@ from slurmscope.exporter.reading import SharedReading
 from slurmscope.portal.live import KnownConfig, WaitingReadings, make_waiting_readings
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
-from slurmscope.simulator.commands.executables import count_runs, write_fake_commands
+from slurmscope.simulator.commands.executables import write_fake_commands
 from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 from slurmscope.slurm.visibility import CONTROLLER, JobVisibility
 from tests.fakes.slurm_scripts import make_commands
@@ -27,8 +27,11 @@ def folder(tmp_path: Path, cluster: SimulatedCluster) -> Path:
     return tmp_path / "bin"
 
 
-def open_readings(folder: Path, jobs_error: bool = False) -> WaitingReadings:
-    commands = SlurmCommands(SlurmSettings(bin_path=folder, timeout=60.0), {})
+def open_commands(folder: Path) -> SlurmCommands:
+    return SlurmCommands(SlurmSettings(bin_path=folder, timeout=60.0), {})
+
+
+def open_readings(commands: SlurmCommands, jobs_error: bool = False) -> WaitingReadings:
     visibility = JobVisibility(commands.run, CONTROLLER)
 
     def read_jobs() -> object:
@@ -45,9 +48,10 @@ def open_readings(folder: Path, jobs_error: bool = False) -> WaitingReadings:
 
 
 def test_one_command_serves_all_visitors(folder: Path, cluster: SimulatedCluster) -> None:
-    readings = open_readings(folder)
+    commands = open_commands(folder)
+    readings = open_readings(commands)
     queues = [readings.queue() for _ in range(50)]
-    assert 1 == count_runs(folder, "squeue")
+    assert 1 == commands.runs["squeue"]
     queue = queues[-1]
     assert queue is not None
     pending = {job.id: job for job in cluster.jobs if job.state == "PENDING"}
@@ -64,23 +68,24 @@ def test_one_command_serves_all_visitors(folder: Path, cluster: SimulatedCluster
 
 def test_failed_reading_is_reported_unless_no_job_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    alone = open_readings(tmp_path / "empty")
+    alone = open_readings(open_commands(tmp_path / "empty"))
     assert alone.queue() is None
     (problem,) = alone.problems()
     assert problem.startswith("Pending jobs cannot be read: ")
-    assert [] == list(open_readings(tmp_path / "empty", jobs_error=True).problems())
+    assert [] == list(open_readings(open_commands(tmp_path / "empty"), jobs_error=True).problems())
 
 
 def test_facts_are_read_as_far_as_requested(folder: Path) -> None:
-    readings = open_readings(folder)
+    commands = open_commands(folder)
+    readings = open_readings(commands)
     facts = readings.facts(())
     assert (None, None, None) == (facts.limits, facts.licenses, facts.nodes)
-    assert 0 == count_runs(folder, "sdiag")
+    assert 0 == commands.runs["sdiag"]
     until = time.monotonic() + 60.0
     while readings.facts(("diag",)).diag is None and time.monotonic() < until:
         time.sleep(0.05)
     assert readings.facts(("diag",)).diag is not None
-    assert 1 == count_runs(folder, "sdiag")
+    assert 1 == commands.runs["sdiag"]
 
 
 @pytest.mark.parametrize(("private_data", "is_shown"), [("none", True), ("jobs,usage", False)])
@@ -96,7 +101,7 @@ def test_limits_are_hidden_where_private_data_hides_usage(
             "sacctmgr": "echo operator",
         },
     )
-    readings = open_readings(wrapped)
+    readings = open_readings(open_commands(wrapped))
     assert readings.queue() is not None
     limits = next(reading for reading in readings.readings if reading.name == "limits")
     limits.request()

@@ -27,18 +27,18 @@ from slurmscope.slurm.states import BASE_STATES, WAITING_STATES
 
 _HOLDING = ("CONFIGURING", "COMPLETING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED")
 
-# State, reason, wait status as squeue prints it: exit code times 256, or the signal.
+# State and reason.
 _ENDED = (
-    ("COMPLETED", "None", 0),
-    ("CANCELLED", "None", 15),
-    ("FAILED", "NonZeroExitCode", 256),
-    ("TIMEOUT", "TimeLimit", 0),
-    ("OUT_OF_MEMORY", "OutOfMemory", 125 * 256),
-    ("NODE_FAIL", "NodeDown", 1),
-    ("PREEMPTED", "None", 0),
-    ("BOOT_FAIL", "None", 0),
-    ("DEADLINE", "DeadLine", 0),
-    ("STAGE_OUT", "None", 0),
+    ("COMPLETED", "None"),
+    ("CANCELLED", "None"),
+    ("FAILED", "NonZeroExitCode"),
+    ("TIMEOUT", "TimeLimit"),
+    ("OUT_OF_MEMORY", "OutOfMemory"),
+    ("NODE_FAIL", "NodeDown"),
+    ("PREEMPTED", "None"),
+    ("BOOT_FAIL", "None"),
+    ("DEADLINE", "DeadLine"),
+    ("STAGE_OUT", "None"),
 )
 
 _WAITING = (
@@ -107,9 +107,9 @@ def _every_state(submission: Submission) -> Iterator[SimulatedJob]:
         started = submission.start(_small(submission), state) if submission.wants() else None
         if started:
             yield started
-    for state, reason, exit_status in _ENDED:
+    for state, reason in _ENDED:
         if submission.wants():
-            yield submission.finish(_small(submission), state, reason=reason, exit_status=exit_status)
+            yield submission.finish(_small(submission), state, reason=reason)
     for state, reason in _WAITING:
         if submission.wants():
             yield replace(wait(submission, _small(submission), reason), state=state, restarts=1)
@@ -141,7 +141,7 @@ def _requests(submission: Submission) -> Iterator[SimulatedJob]:
             request = ResourceRequest(nodes=nodes, cpus=4, memory_bytes=memory_mib * MIB, gpus=gpus)
             job = submission.draft(with_gpus if gpus else names[0], request, submission.age())
             gpu_type = "a100" if gpus and number % 2 else ""
-            yield replace(job, gpu_type=gpu_type, dialect=number % 5, is_memory_per_cpu=False, priority=2**32 - 2)
+            yield replace(job, gpu_type=gpu_type, dialect=number % 5, priority=2**32 - 2)
     for partitions in (names[:2], names[:3], names[-2:]):
         if submission.wants():
             yield replace(_small(submission), partitions=partitions)
@@ -171,10 +171,10 @@ def _small(submission: Submission, cpus: int = 1) -> SimulatedJob:
 CLUSTER_NAME = "simulated"
 
 _ENDINGS = (
-    ("COMPLETED", "None", 0),
-    ("COMPLETED", "None", 0),
-    ("FAILED", "NonZeroExitCode", 256),
-    ("CANCELLED", "None", 15),
+    ("COMPLETED", "None"),
+    ("COMPLETED", "None"),
+    ("FAILED", "NonZeroExitCode"),
+    ("CANCELLED", "None"),
 )
 _ARRAY_SIZES = (4, 10, 20, 50, 100, 500)
 _COMMON_REASONS = (*("Priority",) * 12, *("Resources",) * 4, *PENDING_REASONS[:9])
@@ -210,7 +210,6 @@ def simulate(shape: Shape, *, now: int, name: str = CLUSTER_NAME) -> SimulatedCl
         users=users,
         accounts=accounts,
         qos=QOS,
-        shape=shape,
     )
 
 
@@ -244,8 +243,8 @@ def _add_ordinary_jobs(submission: Submission) -> None:
             size = min(random.choice(_ARRAY_SIZES), max(4, submission.rows_wanted // 20))
             _add_array(submission, draft, min(size, submission.rows_left))
         elif draw < _SHARES["array"] + _SHARES["finished"]:
-            state, reason, exit_status = random.choice(_ENDINGS)
-            submission.add(submission.finish(draft, state, reason=reason, exit_status=exit_status))
+            state, reason = random.choice(_ENDINGS)
+            submission.add(submission.finish(draft, state, reason=reason))
         else:
             started = submission.start(draft) if draw < sum(_SHARES.values()) else None
             submission.add(started or wait(submission, draft, random.choice(_COMMON_REASONS)))

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from slurmscope.simulator.cluster.job_states import CPU_HOLDING_STATES
-from slurmscope.simulator.cluster.records import GpuPool, Partition, Shape, User
+from slurmscope.simulator.cluster.records import CPU_HOLDING_STATES, GpuPool, Partition, Shape, User
 from slurmscope.simulator.cluster.texts import MIB
 
 GPUS_PER_NODE = 4
@@ -151,10 +150,8 @@ def make_partitions(random: Random, shape: Shape, machines: tuple[Machine, ...])
         start = random.randrange(len(every)) if every else 0
         members.append((f"part{number:03}", 3 * 86_400, every[start : start + 40] or every[:1]))
     return tuple(
-        Partition(
-            name=name, is_default=not number, time_limit_seconds=limit, node_names=nodes, priority_tier=1 + number % 3
-        )
-        for number, (name, limit, nodes) in enumerate(members[: shape.partitions])
+        Partition(name=name, time_limit_seconds=limit, node_names=nodes)
+        for name, limit, nodes in members[: shape.partitions]
     )
 
 

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from slurmscope.simulator.cluster.job_states import CPU_HOLDING_STATES, ENDED_STATES
 from slurmscope.simulator.cluster.people import HOSTILE_NAMES
-from slurmscope.simulator.cluster.records import SimulatedCluster, SimulatedJob, SimulatedNode
+from slurmscope.simulator.cluster.records import (
+    CPU_HOLDING_STATES,
+    ENDED_STATES,
+    SimulatedCluster,
+    SimulatedJob,
+    SimulatedNode,
+)
 from slurmscope.slurm.states import WAITING_STATES
 
 REASONS = frozenset(

@@ -5,6 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slurmscope.slurm import states
+
+# Jobs in these states hold CPUs of their nodes. A suspended job keeps its memory and GPUs but gives its CPUs back.
+CPU_HOLDING_STATES = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STOPPED"})
+ENDED_STATES = states.ENDED_STATES - {states.REVOKED} | {"STAGE_OUT"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -36,10 +42,8 @@ class Partition:
     """Group nodes under a name with a time limit (None: no limit)."""
 
     name: str
-    is_default: bool
     time_limit_seconds: int | None
     node_names: tuple[str, ...]
-    priority_tier: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,6 @@ class SimulatedJob:
     nodes: int = 1
     cpus_per_node: int = 1
     memory_per_node_bytes: int = 0
-    is_memory_per_cpu: bool = False
     gpus_per_node: int = 0
     gpu_type: str = ""
     dialect: int = 0
@@ -114,7 +117,6 @@ class SimulatedJob:
     licenses: str | None = None
     dependency: str | None = None
     restarts: int = 0
-    exit_status: int = 0
 
     @property
     def rows(self) -> int:
@@ -149,4 +151,3 @@ class SimulatedCluster:
     users: tuple[User, ...]
     accounts: tuple[str, ...]
     qos: tuple[str, ...]
-    shape: Shape | None = None

@@ -59,11 +59,14 @@ class Submission:
         random = self.random
         user = pick_user(random, self.users)
         submit_time = self.now - age_seconds
+        name, account = pick_job_name(random), random.choice(user.accounts) if user.accounts else None
+        # A number that no job needs: without it, the same seed would give other jobs.
+        random.random()
         return SimulatedJob(
             id=self.give_id(submit_time),
-            name=pick_job_name(random),
+            name=name,
             user=user,
-            account=random.choice(user.accounts) if user.accounts else None,
+            account=account,
             partitions=(partition,),
             qos=qos,
             state="PENDING",
@@ -72,7 +75,6 @@ class Submission:
             nodes=request.nodes,
             cpus_per_node=request.cpus,
             memory_per_node_bytes=request.memory_bytes,
-            is_memory_per_cpu=random.random() < 0.5,
             gpus_per_node=request.gpus,
             dialect=random.randrange(5),
             time_limit_seconds=self._limit(partition),
@@ -101,7 +103,7 @@ class Submission:
             gpu_type=gpus[0].type if gpus and job.gpus_per_node else "",
         )
 
-    def finish(self, job: SimulatedJob, state: str, *, reason: str = "None", exit_status: int = 0) -> SimulatedJob:
+    def finish(self, job: SimulatedJob, state: str, *, reason: str = "None") -> SimulatedJob:
         """End a job a moment ago that ran on some nodes of its partition; it holds nothing any more."""
         names = self.partitions[job.partitions[0]].node_names[: job.nodes]
         end_time = self.now - self.random.randrange(min(KEPT_SECONDS, max(1, self.now - job.submit_time)))
@@ -112,7 +114,6 @@ class Submission:
             end_time=end_time,
             time_limit_seconds=run_seconds // 60 * 60 if state == "TIMEOUT" else job.time_limit_seconds,
             reason=reason,
-            exit_status=exit_status,
         )
 
     def age(self) -> int:

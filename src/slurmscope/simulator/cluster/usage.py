@@ -8,8 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from slurmscope.simulator.cluster.job_states import CPU_HOLDING_STATES
-from slurmscope.simulator.cluster.records import SimulatedCluster, SimulatedJob
+from slurmscope.simulator.cluster.records import CPU_HOLDING_STATES, SimulatedCluster, SimulatedJob
 from slurmscope.simulator.cluster.texts import MIB
 from slurmscope.slurm.states import WAITING_STATES
 

@@ -1,89 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse the call of a simulated command, and inject faults into its response.
+"""Answer a command line that slurmscope sends, from the responses that were written for it.
 
-A fake command runs nothing but this module, so it is kept fast: no cluster is simulated, only the requested columns
-are read, and pathlib and json stay out until they are needed.
+A fake command runs nothing but this module, so it is kept fast: no cluster is simulated, and no reader is imported.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, TypedDict
 
-from slurmscope.simulator.commands.listing import Command, CommandResult
-
-# Between the values of a stored column. Nothing that Slurm prints can hold it.
-SEPARATOR = b"\0"
-
-CURRENT = "current"
-RUNS = "runs"
-FAULTS = "faults"
+CLUSTER = "cluster.json"
+"""The name of the cluster, and for each command the known command lines."""
 OTHER_CLUSTERS = "clusters"
 """Where the fake commands of other clusters are, by name."""
 
+NUL = b"\0"
+"""In a stored response the separator of the call; nothing that Slurm prints can hold it."""
 
-def run(directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]) -> int:
+_SEPARATOR = re.compile("[0-9a-f]{16}|\0")
+_VARYING = frozenset({
+    "--delimiter", "--starttime", "--endtime", "--jobs", "--user", "--clusters", "clusters", "nodes", "start", "name",
+})  # fmt: skip
+"""Words whose values differ from call to call."""
+
+CommandResult: TypeAlias = tuple[int, bytes, bytes]
+"""Exit code, standard output, standard error."""
+
+
+class _About(TypedDict):
+    name: str
+    lines: dict[str, dict[str, tuple[str, str]]]
+    """For each command, the file of the response to a line, and what selects its rows."""
+
+
+def run(directory: str, command: str, argv: Sequence[str]) -> int:
     """Answer on standard output and standard error, and return the exit code."""
-    _count_run(directory, command.name)
-    code, out, complaints = answer(directory, command, argv, environment)
+    code, out, complaint = answer(directory, command, argv)
     try:
-        _write(sys.stderr.fileno(), complaints)
+        _write(sys.stderr.fileno(), complaint)
         _write(sys.stdout.fileno(), out)
     except BrokenPipeError:
         return 1
     return code
 
 
-def answer(directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
-    """Answer from the columns in the directory, late or wrongly where a fault says so."""
-    if argv[:1] == ["-M"] and len(argv) > 1:
-        return _answer_in_cluster(directory, command, argv, environment)
-    # A name is resolved once, so that a cluster written meanwhile cannot mix its columns into this answer.
-    folder = os.path.join(directory, os.readlink(os.path.join(directory, CURRENT)), command.name)  # noqa: PTH115, PTH118
-
-    def read(name: str) -> list[bytes]:
-        with open(os.path.join(folder, name), "rb") as file:  # noqa: PTH118, PTH123
-            content = file.read()
-        return content.split(SEPARATOR)[:-1]
-
-    # The arguments as typed, whatever the locale made of them.
-    words = [os.fsencode(word).decode("utf-8", "surrogateescape") for word in argv]
-    found = command.respond(read, words, environment)
-    if not os.path.exists(os.path.join(directory, FAULTS, command.name)):  # noqa: PTH110, PTH118
-        return found
-
-    from slurmscope.simulator.commands.faults import read_fault
-
-    fault = read_fault(directory, command.name)
-    if fault is None:
-        return found
-    time.sleep(fault.delay_seconds)
-    return fault.apply(found)
+def answer(directory: str, command: str, argv: Sequence[str]) -> CommandResult:
+    """Answer for the cluster that the command line names, or else for the own one."""
+    title = b""
+    if len(argv) > 1 and argv[0] == "-M":
+        cluster, argv = argv[1], argv[2:]
+        title = f"CLUSTER: {cluster}\n".encode() if command == "squeue" else b""
+        line, values = read_line(argv)
+    else:
+        line, values = read_line(argv)
+        cluster = values.get("clusters", "")
+    about = _read_about(directory)
+    if cluster not in ("", about["name"]):
+        directory = os.path.join(directory, OTHER_CLUSTERS, cluster)  # noqa: PTH118 - pathlib is slow to import
+        if "/" in cluster or not os.path.isdir(directory):  # noqa: PTH112
+            return 1, b"", encode(f"{command}: error: there is no simulated cluster {cluster!r}\n")
+        about = _read_about(directory)
+    known = about["lines"][command]
+    if line not in known:
+        return refuse(command, known)
+    file, selected_by = known[line]
+    with open(os.path.join(directory, file), "rb") as content:  # noqa: PTH118, PTH123
+        return 0, title + complete(content.read(), selected_by, argv, values), b""
 
 
-def _answer_in_cluster(
-    directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]
-) -> CommandResult:
-    """Answer for the cluster that ``-M`` names; squeue prints its name first."""
-    name = argv[1]
-    there = os.path.join(directory, OTHER_CLUSTERS, name)  # noqa: PTH118
-    if "/" in name or not os.path.isdir(there):  # noqa: PTH112
-        return 1, b"", os.fsencode(f"{command.name}: error: '{name}' can't be reached now\n")
-    code, out, complaints = answer(there, command, argv[2:], environment)
-    title = os.fsencode(f"CLUSTER: {name}\n") if command.name == "squeue" else b""
-    return code, title + out, complaints
+def read_line(argv: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Return a command line as text, without what differs from call to call, and those values by their names."""
+    values: dict[str, str] = {}
+    words: list[str] = []
+    for word in argv:
+        name, sign, value = word.partition("=")
+        if name in _VARYING and sign:
+            values[name.lstrip("-")] = value
+            words.append(name + sign)
+        else:
+            if found := _SEPARATOR.search(word):
+                values["separator"] = found[0]
+            words.append(_SEPARATOR.sub("SEPARATOR", word))
+    return " ".join(words).encode("unicode_escape").decode("ascii"), values
 
 
-def _count_run(directory: str, command: str) -> None:
-    """Add one byte to the file that counts the runs; parallel runs cannot lose one another's."""
-    path = os.path.join(directory, RUNS, command)  # noqa: PTH118
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(descriptor, b".")
-    finally:
-        os.close(descriptor)
+def complete(
+    content: bytes, selected_by: str, argv: Sequence[str], values: Mapping[str, str], now: float | None = None
+) -> bytes:
+    """Make the response to one call; ``selected_by`` names the value that selects rows, or the jobs of sacct."""
+    if selected_by == "jobs":
+        from slurmscope.simulator.commands.sacct_rows import list_jobs
+
+        return list_jobs(content, argv, values, int(time.time() if now is None else now))
+    if selected_by:
+        start = encode(values[selected_by]) + b"|"
+        return b"".join(row.removeprefix(start) + b"\n" for row in content.split(NUL) if row.startswith(start))
+    return content.replace(NUL, encode(values.get("delimiter") or values.get("separator", "")))
+
+
+def refuse(command: str, known: Iterable[str]) -> CommandResult:
+    """Say which command lines are simulated."""
+    lines = "; ".join(f"{command} {line}".rstrip() for line in known)
+    return 1, b"", encode(f"{command}: error: only the command lines that slurmscope sends are simulated: {lines}\n")
+
+
+def encode(text: str) -> bytes:
+    """Turn text into the bytes a user typed, also where they were no valid UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _read_about(directory: str) -> _About:
+    with open(os.path.join(directory, CLUSTER), encoding="utf-8") as file:  # noqa: PTH118, PTH123
+        about: _About = json.load(file)
+    return about
 
 
 def _write(descriptor: int, content: bytes) -> None:

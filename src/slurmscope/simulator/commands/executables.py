@@ -1,38 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write executables that replace Slurm's commands.
+"""Write executables that answer the command lines of slurmscope in the place of Slurm's commands.
 
 ::
 
-    DIR/squeue, DIR/sinfo      the executables
-    DIR/current -> columns-2   the cluster they report; written again, the link moves in one step
-    DIR/columns-2/squeue/name  one column: its values, each followed by a NUL byte
-    DIR/cluster.json           the moment and the shape of the cluster
-    DIR/runs/squeue            one byte for each run
-    DIR/faults/squeue          what is to go wrong, if anything
+    DIR/squeue, DIR/sinfo   the executables
+    DIR/cluster.json        the name of the cluster, and the response to each command line
+    DIR/responses/3         one response; a NUL byte stands for the separator of the call
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from slurmscope.core.errors import OutputError
 from slurmscope.simulator.cluster.records import SimulatedCluster
-from slurmscope.simulator.commands import sacct, sacctmgr, scontrol, sdiag, sinfo, sprio, squeue, sshare
-from slurmscope.simulator.commands.call import CURRENT, RUNS, SEPARATOR
-from slurmscope.simulator.commands.listing import Command
+from slurmscope.simulator.commands import priorities, sacct, sacctmgr, scontrol, sinfo, squeue
+from slurmscope.simulator.commands.call import CLUSTER, CommandResult, complete, read_line, refuse
+from slurmscope.simulator.commands.command_line import CommandLine
 
-# All commands that have a fake; each is the COMMAND of the module of its name.
-COMMANDS: Mapping[str, Command] = {
-    module.COMMAND.name: module.COMMAND for module in (squeue, sinfo, sprio, sshare, scontrol, sdiag, sacctmgr, sacct)
+_ALL = (
+    *squeue.LINES,
+    *sinfo.LINES,
+    *scontrol.LINES,
+    *priorities.LINES,
+    *sacctmgr.LINES,
+    *sacct.LINES,
+)
+COMMANDS: Mapping[str, Mapping[str, CommandLine]] = {
+    command: {read_line(line.arguments)[0]: line for line in _ALL if line.command == command}
+    for command in dict.fromkeys(line.command for line in _ALL)
 }
+"""All known command lines of each command, by their text."""
 
-_COLUMNS = "columns-"
+_RESPONSES = "responses"
 
 # The kernel reads no more of a "#!" line than this.
 _MAX_SHEBANG_BYTES = 255
@@ -42,55 +46,45 @@ _SCRIPT = """\
 import os, sys
 sys.path.insert(0, {source!r})
 from slurmscope.simulator.commands.call import run
-from slurmscope.simulator.commands.{command} import COMMAND
-sys.exit(run(os.path.dirname(os.path.abspath(__file__)), COMMAND, sys.argv[1:], os.environ))
+sys.exit(run(os.path.dirname(os.path.abspath(__file__)), {command!r}, sys.argv[1:]))
 """
 
 
-def write_fake_commands(cluster: SimulatedCluster, directory: Path) -> None:
-    """Write fake commands for a cluster into a directory of their own, or give existing ones a new cluster.
+def answer(cluster: SimulatedCluster, command: str, argv: Sequence[str], *, now: float | None = None) -> CommandResult:
+    """Answer a command line straight from a cluster in memory; ``now`` is for sacct, whose jobs end all the time."""
+    text, values = read_line(argv)
+    line = COMMANDS[command].get(text)
+    if line is None or values.get("clusters", cluster.name) != cluster.name:
+        return refuse(command, COMMANDS[command])
+    return 0, complete(line.respond(cluster), line.selected_by, argv, values, now), b""
 
-    Calls that run meanwhile answer from the old cluster or from the new one, never from both.
-    """
+
+def write_fake_commands(cluster: SimulatedCluster, directory: Path) -> None:
+    """Write fake commands for a cluster into a directory of their own, or give existing ones a new cluster."""
     directory = directory.absolute()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (directory / RUNS).mkdir(mode=0o700, exist_ok=True)
-        _write_cluster(cluster, directory)
-        for command in COMMANDS.values():
-            _write_script(command.name, directory)
+        _write_responses(cluster, directory)
+        for command in COMMANDS:
+            _write_script(command, directory)
     except OSError as error:
         raise OutputError(f"cannot write fake commands into {directory}: {error}") from error
 
 
-def count_runs(directory: Path, command: str) -> int:
-    """Count how often a fake command was run."""
-    path = directory / RUNS / command
-    return path.stat().st_size if path.exists() else 0
-
-
-def _write_cluster(cluster: SimulatedCluster, directory: Path) -> None:
-    generations = sorted(int(path.name.removeprefix(_COLUMNS)) for path in directory.glob(_COLUMNS + "*"))
-    number = generations[-1] + 1 if generations else 1
-    folder = directory / f"{_COLUMNS}{number}"
-    for command in COMMANDS.values():
-        _write_columns(cluster, command, folder / command.name)
-    about = {"now": cluster.now, "name": cluster.name, "shape": asdict(cluster.shape) if cluster.shape else None}
-    _replace_text(directory / "cluster.json", json.dumps(about, indent=2) + "\n", mode=0o400)
-    link = directory / (CURRENT + ".new")
-    link.unlink(missing_ok=True)
-    link.symlink_to(folder.name)
-    link.replace(directory / CURRENT)
-    # The last generation but this one may still be read by a call that began before the link moved.
-    for old in generations[:-1]:
-        shutil.rmtree(directory / f"{_COLUMNS}{old}")
-
-
-def _write_columns(cluster: SimulatedCluster, command: Command, folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True)
-    for name in command.columns:
-        values = command.column(cluster, name)
-        (folder / name).write_bytes(b"".join(value + SEPARATOR for value in values))
+def _write_responses(cluster: SimulatedCluster, directory: Path) -> None:
+    (directory / _RESPONSES).mkdir(mode=0o700, exist_ok=True)
+    # Several command lines may have the same response.
+    files: dict[Callable[[SimulatedCluster], bytes], str] = {}
+    for line in _ALL:
+        if line.respond not in files:
+            files[line.respond] = f"{_RESPONSES}/{len(files)}"
+            _replace(directory / files[line.respond], line.respond(cluster), mode=0o400)
+    lines = {
+        command: {text: (files[line.respond], line.selected_by) for text, line in known.items()}
+        for command, known in COMMANDS.items()
+    }
+    about = json.dumps({"name": cluster.name, "lines": lines}, indent=2) + "\n"
+    _replace(directory / CLUSTER, about.encode(), mode=0o400)
 
 
 def _write_script(command: str, directory: Path) -> None:
@@ -101,12 +95,13 @@ def _write_script(command: str, directory: Path) -> None:
             f"no script can name the interpreter {interpreter!r}: its path is too long or has a blank in it"
         )
     text = _SCRIPT.format(interpreter=interpreter, source=source, command=command)
-    _replace_text(directory / command, text, mode=0o500)
+    _replace(directory / command, text.encode(), mode=0o500)
 
 
-def _replace_text(path: Path, text: str, *, mode: int) -> None:
+def _replace(path: Path, content: bytes, *, mode: int) -> None:
+    """Write a file in one step: a call that runs meanwhile reads the old one or the new one."""
     aside = path.with_name(path.name + ".new")
     aside.unlink(missing_ok=True)
-    aside.write_text(text, encoding="utf-8")
+    aside.write_bytes(content)
     aside.chmod(mode)
     aside.replace(path)

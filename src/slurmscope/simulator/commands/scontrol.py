@@ -1,58 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like scontrol 22.05 what an exporter asks: ``ping``, and ``show`` of what it knows.
-
-That is assoc_mgr, config, licenses, nodes and reservations. Known options: ``-o -a -d -V``. A record is always printed
-on one line, as with ``-o``.
-
-A record is stored in three parts, because the time of a reason depends on the caller's time zone: what
-precedes that time, the time itself, and what follows.
-
-Limits follow from what is used, so that some are nearly reached and none is broken.
-"""
+"""Answer like scontrol 22.05. Limits follow from what is used, so that some are nearly reached and none is broken."""
 
 from __future__ import annotations
 
-import getopt
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from slurmscope.simulator.cluster.job_states import CPU_HOLDING_STATES
-from slurmscope.simulator.cluster.records import SimulatedCluster, SimulatedNode
+from slurmscope.cluster import controller, licenses, limits, reservations, scontrol_nodes
+from slurmscope.simulator.cluster.records import CPU_HOLDING_STATES, SimulatedCluster, SimulatedNode
 from slurmscope.simulator.cluster.texts import MIB, duration_text, hosts_text
 from slurmscope.simulator.cluster.usage import Tally, roll_up, tally, tres_text
-from slurmscope.simulator.commands.listing import (
-    STANDARD_TIME,
-    Command,
-    CommandResult,
-    ReadColumn,
-    UsageError,
-    encode,
-    refuse,
-    render_times,
-    version_answer,
-)
-from slurmscope.simulator.commands.node_fields import complete_state, gres_text, gres_used_text
+from slurmscope.simulator.commands.call import encode
+from slurmscope.simulator.commands.command_line import CommandLine, join_lines
+from slurmscope.simulator.commands.sinfo import complete_state, gres_text, gres_used_text
+from slurmscope.slurm import config
 
 _LINE_END = " " + " " * 7
 
 
-def make_nodes(cluster: SimulatedCluster) -> Iterator[tuple[str, str, str]]:
-    """Yield the three parts of each node; one that is not there yet is not shown."""
-    for node in cluster.nodes:
-        if node.base != "future":
-            yield _node(node)
-
-
-def _node(node: SimulatedNode) -> tuple[str, str, str]:
+def _node(node: SimulatedNode) -> str:
     text = f"{_head(node)} {_sizes(node)} {_tail(node)}"
     if not node.reason:
-        return text, "", ""
+        return text
     user = "root" if node.reason_user is None else node.reason_user.name
     # Line ends are gone, and the author stands behind the first line.
     first, *further = [line for line in node.reason.split("\n") if line] or [""]
-    return f"{text} Reason={first} [{user}@", str(node.reason_time), "]" + "".join(_LINE_END + line for line in further)
+    return f"{text} Reason={first} [{user}@{node.reason_time}]" + "".join(_LINE_END + line for line in further)
 
 
 def _head(node: SimulatedNode) -> str:
@@ -138,36 +112,25 @@ def make_licenses(cluster: SimulatedCluster) -> Iterator[str]:
         yield f"LicenseName={name} {counts} Remote={remote}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reservation:
-    head: str
-    start: int
-    end: int
-    tail: str
-
-
-def make_reservations(cluster: SimulatedCluster) -> Iterator[_Reservation]:
+def make_reservations(cluster: SimulatedCluster) -> Iterator[str]:
     """Yield a course that goes on now and the maintenance of next week."""
-    nodes = [(node.name, node.cpus) for node in cluster.nodes]
-    few = nodes[: max(1, len(nodes) // 10)]
+    few = cluster.nodes[: max(1, len(cluster.nodes) // 10)]
     yield _reservation(cluster.now, "course", -_HOUR, 4 * _HOUR, few, "SPEC_NODES")
     yield _reservation(
-        cluster.now, "maintenance", 168 * _HOUR, 8 * _HOUR, nodes, "MAINT,IGNORE_JOBS,SPEC_NODES,ALL_NODES"
+        cluster.now, "maintenance", 168 * _HOUR, 8 * _HOUR, cluster.nodes, "MAINT,IGNORE_JOBS,SPEC_NODES,ALL_NODES"
     )
 
 
-def _reservation(
-    now: int, name: str, begins_in: int, lasts: int, nodes: list[tuple[str, int]], flags: str
-) -> _Reservation:
-    cores = sum(cpus for _, cpus in nodes)
+def _reservation(now: int, name: str, begins_in: int, lasts: int, nodes: Sequence[SimulatedNode], flags: str) -> str:
+    cores = sum(node.cpus for node in nodes)
     state = "ACTIVE" if begins_in <= 0 else "INACTIVE"
-    tail = (
-        f"Duration={duration_text(lasts)} Nodes={hosts_text(name for name, _ in nodes)} NodeCnt={len(nodes)}"
+    start = now + begins_in
+    return (
+        f"ReservationName={name} StartTime={start} EndTime={start + lasts} Duration={duration_text(lasts)}"
+        f" Nodes={hosts_text(node.name for node in nodes)} NodeCnt={len(nodes)}"
         f" CoreCnt={cores} Features=(null) PartitionName=(null) Flags={flags} TRES=cpu={cores} Users=root Groups=(null)"
         f" Accounts=(null) Licenses=(null) State={state} BurstBuffer=(null) Watts=n/a MaxStartDelay=(null)"
     )
-    start = now + begins_in
-    return _Reservation(head=f"ReservationName={name}", start=start, end=start + lasts, tail=tail)
 
 
 def _association(
@@ -205,100 +168,31 @@ def _blocks(end: str, sums: Mapping[tuple[str, ...], Tally], names: Mapping[str,
     return texts
 
 
-def _encoded(lines: Iterable[str]) -> list[bytes]:
-    return [encode(line) for line in lines]
+def _respond_config(cluster: SimulatedCluster) -> bytes:
+    return encode(
+        f"ClusterName             = {cluster.name}\nPrivateData             = none\nSLURM_VERSION           = 22.05.8\n"
+    )
 
 
-RECORDS: Mapping[str, Callable[[SimulatedCluster], list[bytes]]] = {
-    "cluster": lambda cluster: [encode(f"ClusterName             = {cluster.name}")],
-    "controllers": lambda cluster: [encode(f"Slurmctld(primary) at {cluster.name}-ctl is UP")],
-    "associations": lambda cluster: _encoded(make_associations(cluster)),
-    "qos": lambda cluster: _encoded(make_qos(cluster)),
-    "licenses": lambda cluster: _encoded(make_licenses(cluster)),
-    "node_heads": lambda cluster: _encoded(head for head, _, _ in make_nodes(cluster)),
-    "node_times": lambda cluster: _encoded(moment for _, moment, _ in make_nodes(cluster)),
-    "node_tails": lambda cluster: _encoded(tail for _, _, tail in make_nodes(cluster)),
-    "reservation_heads": lambda cluster: _encoded(each.head for each in make_reservations(cluster)),
-    "reservation_starts": lambda cluster: _encoded(str(each.start) for each in make_reservations(cluster)),
-    "reservation_ends": lambda cluster: _encoded(str(each.end) for each in make_reservations(cluster)),
-    "reservation_tails": lambda cluster: _encoded(each.tail for each in make_reservations(cluster)),
-}
+def _respond_limits(cluster: SimulatedCluster) -> bytes:
+    associations = ("Association Records", *make_associations(cluster))
+    return join_lines(("Current Association Manager state", *associations, "QOS Records", *make_qos(cluster)))
 
 
-_NAME = "scontrol"
-_COLUMNS = (
-    "cluster", "controllers", "associations", "qos", "licenses", "reservation_heads", "reservation_starts",
-    "reservation_ends", "reservation_tails", "node_heads", "node_times", "node_tails",
-)  # fmt: skip
-_CONFIG = (
-    b"PrivateData             = none",
-    b"SLURM_VERSION           = 22.05.8",
+def _respond_nodes(cluster: SimulatedCluster) -> bytes:
+    """Return all nodes; one that is not there yet is not shown."""
+    lines = [_node(node) for node in cluster.nodes if node.base != "future"]
+    return join_lines(lines or ["No nodes in the system"])
+
+
+_RESPONSES = (
+    (controller.ARGUMENTS, lambda cluster: encode(f"Slurmctld(primary) at {cluster.name}-ctl is UP\n")),
+    (config.ARGUMENTS, _respond_config),
+    (limits.ARGUMENTS, _respond_limits),
+    (licenses.ARGUMENTS, lambda cluster: join_lines(make_licenses(cluster))),
+    (reservations.ARGUMENTS, lambda cluster: join_lines(make_reservations(cluster))),
+    (scontrol_nodes.ARGUMENTS, _respond_nodes),
 )
-_PING = "ping"
-_SHOW = "show"
-
-
-def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
-    """Return the records of one kind, or one part of every reservation."""
-
-    return RECORDS[name](cluster)
-
-
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
-    """Answer ``ping`` and ``show``; refuse anything else, as the real command refuses unknown subjects."""
-    try:
-        options, words = getopt.gnu_getopt(list(argv), "oadV", ["oneliner", "all", "details", "version"])
-        if any(option in ("-V", "--version") for option, _ in options):
-            return version_answer()
-        lines = _lines(read, words, environment)
-    except (getopt.GetoptError, UsageError) as error:
-        return refuse(_NAME, error)
-    return 0, b"".join(line + b"\n" for line in lines), b""
-
-
-def _lines(read: ReadColumn, words: Sequence[str], environment: Mapping[str, str]) -> list[bytes]:
-    if list(words) == [_PING]:
-        return list(read("controllers"))
-    if len(words) < 2 or words[0] != _SHOW:
-        raise UsageError(f"invalid keyword: {' '.join(words)}")
-    subject = words[1].lower()
-    # The real command knows a subject by its first letters.
-    if "licenses".startswith(subject):
-        return list(read("licenses")) or [b"No licenses configured in Slurm."]
-    if "reservations".startswith(subject):
-        return _reservations(read, environment)
-    if "nodes".startswith(subject):
-        return _nodes(read, environment)
-    if "config".startswith(subject):
-        return [*read("cluster"), *_CONFIG]
-    if "assoc_mgr".startswith(subject):
-        return _associations(read, words[2:])
-    raise UsageError(f"invalid entity: {words[1]} for keyword:show")
-
-
-def _associations(read: ReadColumn, filters: Sequence[str]) -> list[bytes]:
-    flags = next((word.partition("=")[2] for word in filters if word.startswith("flags=")), "assoc,qos")
-    lines = [b"Current Association Manager state"]
-    if "assoc" in flags:
-        lines += [b"Association Records", *read("associations")]
-    if "qos" in flags:
-        lines += [b"QOS Records", *read("qos")]
-    return lines
-
-
-def _reservations(read: ReadColumn, environment: Mapping[str, str]) -> list[bytes]:
-    time_format = environment.get("SLURM_TIME_FORMAT", STANDARD_TIME)
-    starts, ends = (render_times(read(f"reservation_{part}"), time_format) for part in ("starts", "ends"))
-    parts = zip(read("reservation_heads"), starts, ends, read("reservation_tails"), strict=True)
-    lines = [b"%b StartTime=%b EndTime=%b %b" % found for found in parts]
-    return lines or [b"No reservations in the system"]
-
-
-def _nodes(read: ReadColumn, environment: Mapping[str, str]) -> list[bytes]:
-    times = render_times(read("node_times"), environment.get("SLURM_TIME_FORMAT", STANDARD_TIME))
-    lines = list(map(b"".join, zip(read("node_heads"), times, read("node_tails"), strict=True)))
-    return lines or [b"No nodes in the system"]
-
-
-COMMAND = Command(name=_NAME, columns=_COLUMNS, column=column, respond=respond)
-answer = COMMAND.answer
+LINES = tuple(
+    CommandLine(command="scontrol", arguments=arguments, respond=respond) for arguments, respond in _RESPONSES
+)

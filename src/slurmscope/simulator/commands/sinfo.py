@@ -1,141 +1,185 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like sinfo 22.05.
+"""Answer like sinfo 22.05, which prints a row for each node in each of its partitions, and no FUTURE nodes.
 
-Known options: ``-h -N -a -O -o -V -p -F``, and ``-e --local --noconvert`` which are taken and change nothing.
-Without ``-N`` rows that agree in all columns but counts and names are joined, as sinfo does with ``--exact``: "4000+"
-and "0.11-0.13" never appear. FUTURE nodes are listed with ``-F`` only, an option that sinfo has since 23.02.
+The long form of a state is one word and at most one suffix, so it hides most of what the flags say. The rules below
+give the same text as the state functions of Slurm 22.05.8 for every state that the simulation uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import compress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
-from slurmscope.simulator.cluster.texts import hosts_text
-from slurmscope.simulator.commands.listing import (
-    STANDARD_TIME,
-    ColumnLayout,
-    Command,
-    CommandResult,
-    Options,
-    ReadColumn,
-    UsageError,
-    choose_layout,
-    encode,
-    header_of,
-    name_columns,
-    parse_options,
-    refuse,
-    render_lines,
-    render_times,
-    version_answer,
-)
-from slurmscope.simulator.commands.node_fields import FIELDS, Member
+from slurmscope.cluster import discovery, sinfo
+from slurmscope.simulator.cluster.records import GpuPool, SimulatedCluster, SimulatedNode
+from slurmscope.simulator.cluster.texts import MIB, index_text
+from slurmscope.simulator.commands.command_line import WORD, CommandLine, join_lines, read_columns
 
-if TYPE_CHECKING:
-    from slurmscope.simulator.cluster.records import SimulatedCluster
+HOST_ARGUMENTS = ("--noheader", "--all", "--Node", "--Format=NodeList:\x1f,NodeHost:")
+"""Those of ``trace/owners``."""
+SIZE_ARGUMENTS = ("--noheader", "--Node", "--all", "--format=%N %c %m")
+"""Those of ``reports/resubmission``."""
+NAME_ARGUMENTS = ("--noheader", "--Node", "--format=%N")
+"""Those of ``reports/series_checks``."""
+CHECK_ARGUMENTS = ("--noheader", "--Node", "--format=%N %n")
+"""Those of ``node/checks``."""
 
+BUSY = frozenset({"allocated", "mixed"})
 
-_NAME = "sinfo"
-_DEFAULT_FORMAT = "%9P %.5a %.10l %.6D %.6t %N"
-_DEFAULT_NODE_FORMAT = "%10N %.6D %.9P %6t"
-_OPTIONS = {
-    "h": "noheader", "a": "all", "N": "Node", "V": "version", "O:": "Format", "o:": "format", "p:": "partition",
-    "F": "future", "e": "exact", "local": "local", "noconvert": "noconvert",
-}  # fmt: skip
-_LETTERS = {
-    "a": "available", "A": "nodeai", "b": "features_act", "c": "cpus", "C": "cpusstate", "d": "disk", "D": "nodes",
-    "e": "freemem", "E": "reason", "f": "features", "F": "nodeaiot", "G": "gres", "H": "timestamp", "l": "time",
-    "m": "memory", "n": "nodehost", "N": "nodelist", "o": "nodeaddr", "O": "cpusload", "p": "prioritytier",
-    "P": "partition", "R": "partitionname", "t": "statecompact", "T": "statelong", "u": "user", "U": "userlong",
-    "v": "version", "w": "weight",
-}  # fmt: skip
+# The first flag that is set gives the suffix.
+_SUFFIXES = (
+    ("maintenance", "$"), ("reboot_issued", "^"), ("reboot_requested", "@"), ("powering_up", "#"),
+    ("powering_down", "%"), ("powered_down", "~"), ("power_down", "!"), ("not_responding", "*"),
+)  # fmt: skip
 
-# Columns that a joined row sums or lists; all others must agree.
-_SUMMED = frozenset({"cpusstate", "nodeai", "nodeaiot", "nodes"})
-_LISTED = frozenset({"nodelist"})
-
-_PARTITION_NUMBER = "partition_number"
+# The order in which the complete form names the flags.
+FLAG_ORDER = (
+    "cloud", "completing", "drain", "dynamic_future", "dynamic_norm", "invalid_reg", "fail", "maintenance",
+    "power_down", "power_up", "perfctrs", "powered_down", "reboot_requested", "reboot_issued", "reserved", "resume",
+    "not_responding", "planned", "powering_up", "powering_down",
+)  # fmt: skip
 
 
-def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
-    """Return one column of all nodes, once for each partition they are in."""
-    partitions = {partition.name: (number, partition) for number, partition in enumerate(cluster.partitions)}
-    members = (
-        Member(node=node, partition=partitions[home][1], partition_number=partitions[home][0])
+def complete_state(base: str, flags: Collection[str]) -> str:
+    """Write the base state and every flag: mixed+cloud+not_responding+powering_up."""
+    return "+".join((base, *sorted(flags, key=FLAG_ORDER.index)))
+
+
+def long_state(base: str, flags: Collection[str]) -> str:
+    """Write the extended form: draining, idle~, mixed-."""
+    known = frozenset(flags)
+    word = _word(base, known)
+    suffix = _suffix(word, known)
+    if word == "idle" and not suffix:
+        # A reservation or a plan gives an idle node its own word, but only where no suffix speaks first.
+        word = next((flag for flag in ("perfctrs", "reserved", "planned") if flag in known), word)
+    return ("?" if word == "error" else word) + suffix
+
+
+def _word(base: str, flags: frozenset[str]) -> str:
+    is_busy, is_completing = base in BUSY, "completing" in flags
+    rules = (
+        ("invalid_reg" in flags, "inval"),
+        ("maintenance" in flags and "drain" not in flags and not is_busy and base != "down", "maint"),
+        (bool(flags & {"reboot_requested", "reboot_issued"}) and not is_busy, "reboot"),
+        ("drain" in flags, "draining" if is_busy or is_completing else "drained"),
+        ("fail" in flags, "failing" if base == "allocated" or is_completing else "fail"),
+        (is_completing and base not in {"allocated", "down"}, "completing"),
+    )
+    return next((word for holds, word in rules if holds), base)
+
+
+def _suffix(word: str, flags: frozenset[str]) -> str:
+    if word in {"inval", "error"}:
+        return ""
+    if word == "reboot" and "reboot_issued" in flags:
+        return "^"
+    if word in {"fail", "failing", "maint", "reboot", "unknown"}:
+        return "*" if "not_responding" in flags else ""
+    found = next((suffix for flag, suffix in _SUFFIXES if flag in flags), "")
+    if not found and word == "allocated" and "completing" in flags:
+        return "+"
+    return "-" if not found and word == "mixed" and "planned" in flags else found
+
+
+def gres_text(node: SimulatedNode) -> str:
+    """Write generic resources the way the site of this node configured them."""
+    parts = [_typed("gpu", pool.type, pool.total) + _sockets(node) for pool in node.gpus]
+    for kind, each in _extras(node):
+        parts += [_typed(kind, pool.type, pool.total * each) + _sockets(node) for pool in node.gpus]
+    return ",".join(parts) or "(null)"
+
+
+def gres_used_text(node: SimulatedNode) -> str:
+    """Write what of the generic resources is in use."""
+    parts = [_typed("gpu", pool.type, pool.used) + _indexes(node, pool) for pool in node.gpus]
+    for kind, each in _extras(node):
+        shares = ",".join(f"0/{each}" for _ in range(node.gpus[0].total))
+        parts.append(_typed(kind, node.gpus[0].type, 0) + f"({shares})")
+    return ",".join(parts) or "gpu:0"
+
+
+def _typed(kind: str, type_name: str, count: int) -> str:
+    return f"{kind}:{type_name}:{count}" if type_name else f"{kind}:{count}"
+
+
+def _extras(node: SimulatedNode) -> tuple[tuple[str, int], ...]:
+    """Name the shares of a GPU that some sites hand out, and how many a device has."""
+    return {3: (("shard", 4),), 4: (("mps", 100),)}.get(node.dialect, ()) if node.gpus else ()
+
+
+def _sockets(node: SimulatedNode) -> str:
+    return "(S:0-1)" if node.dialect in {0, 3} else ""
+
+
+def _indexes(node: SimulatedNode, pool: GpuPool) -> str:
+    if node.dialect in {1, 4}:
+        return ""
+    return f"(IDX:{index_text(range(pool.used)) if pool.used else 'N/A'})"
+
+
+def cpus_text(node: SimulatedNode) -> str:
+    """Write CPUs as allocated/idle/other/total; only a drained or a down node has others."""
+    free = node.cpus - node.cpus_allocated
+    other = free if node.base == "down" or "drain" in node.flags else 0
+    return f"{node.cpus_allocated}/{free - other}/{other}/{node.cpus}"
+
+
+def _user_text(node: SimulatedNode) -> str:
+    if not node.reason:
+        return "Unknown"
+    return "root" if node.reason_user is None else node.reason_user.name
+
+
+def _mib(size_bytes: int | None) -> str:
+    return "N/A" if size_bytes is None else str(size_bytes // MIB)
+
+
+FIELDS: Mapping[str, Callable[[SimulatedNode], str]] = {
+    "AllocMem": lambda node: _mib(node.memory_allocated_bytes),
+    "CPUsLoad": lambda node: "N/A" if node.cpu_load is None else f"{node.cpu_load:.2f}",
+    "CPUsState": cpus_text,
+    "Features": lambda node: node.features or "(null)",
+    "FreeMem": lambda node: _mib(node.memory_free_bytes),
+    "Gres": gres_text,
+    "GresUsed": gres_used_text,
+    "Memory": lambda node: _mib(node.memory_bytes),
+    "NodeAddr": lambda node: node.name,
+    "NodeHost": lambda node: node.name,
+    "NodeList": lambda node: node.name,
+    "Reason": lambda node: node.reason or "none",
+    "StateComplete": lambda node: complete_state(node.base, node.flags),
+    "StateLong": lambda node: long_state(node.base, node.flags),
+    "Timestamp": lambda node: str(node.reason_time or "Unknown"),
+    "User": _user_text,
+    "Weight": lambda node: str(node.weight),
+    "N": lambda node: node.name,
+    "c": lambda node: str(node.cpus),
+    "m": lambda node: _mib(node.memory_bytes),
+    "n": lambda node: node.name,
+}
+
+
+def respond(arguments: Sequence[str], cluster: SimulatedCluster) -> bytes:
+    """Return the rows of all nodes."""
+    columns = read_columns(arguments)
+    return join_lines(
+        "".join((home if name == "PartitionName" else FIELDS[name](node)) + suffix for name, suffix in columns)
         for node in cluster.nodes
+        if node.base != "future"
         for home in node.partitions
     )
-    if name == _PARTITION_NUMBER:
-        return [b"%d" % member.partition_number for member in members]
-    return [encode(FIELDS[name].of(member, cluster.now)) for member in members]
 
 
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
-    """Answer from columns; unknown fields cost an empty column, unknown options the answer."""
-    try:
-        options = parse_options(argv, _OPTIONS)
-        if "version" in options:
-            return version_answer()
-        layout, has_letters = choose_layout(options, _DEFAULT_NODE_FORMAT if "Node" in options else _DEFAULT_FORMAT)
-    except UsageError as error:
-        return refuse(_NAME, error)
-    layout, complaints = name_columns(_NAME, layout, FIELDS, _LETTERS if has_letters else None)
-    keep = _keep(read, options)
-    values = [_values(read, column.name, keep, environment) for column in layout.columns]
-    rows = sum(keep)
-    if "Node" not in options:
-        values, rows = _join(read, layout, values, keep)
-    header = b"" if "noheader" in options else header_of(layout, FIELDS)
-    return 0, header + b"".join(render_lines(layout, values, rows)), complaints
-
-
-def _keep(read: ReadColumn, options: Options) -> list[bool]:
-    names = options.names("partition")
-    wanted = None if names is None else {encode(name) for name in names}
-    return [
-        (wanted is None or partition in wanted) and ("future" in options or not state.startswith(b"future"))
-        for partition, state in zip(read("partitionname"), read("statecomplete"), strict=True)
-    ]
-
-
-def _values(read: ReadColumn, name: str, keep: list[bool], environment: Mapping[str, str]) -> list[bytes]:
-    if name not in FIELDS:
-        return [encode(name)] * sum(keep)
-    values = list(compress(read(name), keep))
-    return render_times(values, environment.get("SLURM_TIME_FORMAT", STANDARD_TIME)) if FIELDS[name].is_time else values
-
-
-def _join(
-    read: ReadColumn, layout: ColumnLayout, values: list[list[bytes]], keep: list[bool]
-) -> tuple[list[list[bytes]], int]:
-    """Join rows that agree, partition by partition; a node counts once in a row even if two of its partitions do."""
-    names = [column.name for column in layout.columns]
-    is_key = [name not in _SUMMED | _LISTED for name in names]
-    nodes = list(compress(read("nodelist"), keep))
-    numbers = [int(number) for number in compress(read(_PARTITION_NUMBER), keep)]
-    groups: dict[tuple[bytes, ...], dict[bytes, int]] = {}
-    for row in sorted(range(len(nodes)), key=numbers.__getitem__):
-        key = tuple(column[row] for column, is_part in zip(values, is_key, strict=True) if is_part)
-        groups.setdefault(key, {}).setdefault(nodes[row], row)
-    members = [list(group.values()) for group in groups.values()]
-    joined = [
-        [_summary(name, [column[row] for row in rows]) for rows in members]
-        for name, column in zip(names, values, strict=True)
-    ]
-    return joined, len(members)
-
-
-def _summary(name: str, values: list[bytes]) -> bytes:
-    """Sum, list or simply take the values of a joined row."""
-    if name in _LISTED:
-        return encode(hosts_text(sorted(value.decode() for value in values)))
-    if name in _SUMMED:
-        counts = zip(*([int(count) for count in value.split(b"/")] for value in values), strict=True)
-        return b"/".join(b"%d" % sum(column) for column in counts)
-    return values[0]
-
-
-COMMAND = Command(name=_NAME, columns=(*FIELDS, _PARTITION_NUMBER), column=column, respond=respond)
-answer = COMMAND.answer
+LINES = tuple(
+    CommandLine(command="sinfo", arguments=arguments, respond=partial(respond, arguments))
+    for arguments in (
+        sinfo.arguments(WORD),
+        discovery.arguments(WORD),
+        HOST_ARGUMENTS,
+        SIZE_ARGUMENTS,
+        ("--clusters=", *SIZE_ARGUMENTS),
+        NAME_ARGUMENTS,
+        CHECK_ARGUMENTS,
+    )
+)

@@ -1,196 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like squeue 22.05.
-
-Known options: ``-h -a -r -t -O -o -V``, the filters ``-u -A -p -j``, and ``-S --local --noconvert`` which are taken and
-change nothing.
-"""
+"""Answer like squeue 22.05."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, compress, repeat
-from operator import mul
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from slurmscope.simulator.cluster.job_states import COMPACT_STATES, ENDED_STATES
-from slurmscope.simulator.commands.job_fields import FIELDS, id_texts, task_texts
-from slurmscope.simulator.commands.listing import (
-    STANDARD_TIME,
-    ColumnLayout,
-    Command,
-    CommandResult,
-    Options,
-    ReadColumn,
-    UsageError,
-    choose_layout,
-    encode,
-    header_of,
-    name_columns,
-    parse_options,
-    refuse,
-    render_lines,
-    render_times,
-    version_answer,
-)
+from slurmscope.cluster import job_info, squeue
+from slurmscope.jobs.pending import queue
+from slurmscope.simulator.cluster.records import SimulatedCluster, SimulatedJob
+from slurmscope.simulator.cluster.texts import duration_text, hosts_text, index_text, memory_text
+from slurmscope.simulator.commands.command_line import WORD, CommandLine, join_lines, read_columns
+from slurmscope.slurm.states import WAITING_STATES
 
-if TYPE_CHECKING:
-    from slurmscope.simulator.cluster.records import SimulatedCluster
+TRACED_ARGUMENTS = (
+    "--noheader", "--all", "--array", "--local", "--states=running,suspended,completing",
+    "--Format=JobID:\x1f,UserID:\x1f,UserName:\x1f,Account:\x1f,State:\x1f,NodeList:\x1f,NumCPUs:\x1f,tres-alloc:",
+)  # fmt: skip
+"""Those of ``trace/owners``."""
+BUSY_ARGUMENTS = ("--noheader", "--states=RUNNING", "--format=%M %N")
+"""Those of ``reports/series_checks``."""
 
 
-_NAME = "squeue"
-_DEFAULT_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
-_OPTIONS = {
-    "h": "noheader", "a": "all", "r": "array", "V": "version", "O:": "Format", "o:": "format", "t:": "states",
-    "u:": "user", "A:": "account", "p:": "partition", "j:": "jobs", "S:": "sort", "local": "local",
-    "noconvert": "noconvert",
-}  # fmt: skip
-_LETTERS = {
-    "a": "account", "A": "jobid", "b": "tres-per-node", "c": "mincpus", "C": "numcpus", "D": "numnodes", "e": "endtime",
-    "E": "dependency", "f": "feature", "F": "arrayjobid", "g": "groupname", "i": "jobarrayid", "j": "name",
-    "k": "comment", "K": "arraytaskid", "l": "timelimit", "L": "timeleft", "m": "minmemory", "M": "timeused",
-    "N": "nodelist", "p": "priority", "P": "partition", "q": "qos", "Q": "prioritylong", "r": "reason",
-    "R": "reasonlist", "S": "starttime", "t": "statecompact", "T": "state", "u": "username", "U": "userid",
-    "V": "submittime", "W": "licenses", "Z": "workdir",
-}  # fmt: skip
-
-# Without -t squeue leaves out what has ended, and revoked siblings of a federation.
-_DEFAULT_STATES = frozenset(COMPACT_STATES) - ENDED_STATES - {"REVOKED"} | {"STAGE_OUT"}
-
-_FILTERS = {"user": "username", "account": "account", "partition": "partition", "jobs": "arrayjobid"}
-
-# The columns that differ between the rows of one pending array, as they are with -r.
-_TASK_COLUMNS = {"jobarrayid": id_texts, "arraytaskid": task_texts}
-_ROWS = "rows"
-
-# squeue's room for an index list, and for a whole id unless SLURM_BITSTR_LEN is set.
-_BITSTR_LENGTH = 64
-_ID_LENGTH = 31
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Selection:
-    """Hold which records are printed (None: all) and, with -r, how often each (None: once)."""
-
-    keep: list[bool] | None
-    counts: list[int] | None
-
-    def apply(self, values: Sequence[bytes]) -> Sequence[bytes]:
-        """Pick and repeat the values of one column."""
-        if self.keep is not None:
-            values = list(compress(values, self.keep))
-        return values if self.counts is None else list(chain.from_iterable(map(repeat, values, self.counts)))
-
-
-def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
-    """Return one column of all jobs: a field, the number of rows, or a field of an array's tasks joined by blanks."""
-    if name == _ROWS:
-        return [b"%d" % job.rows for job in cluster.jobs]
-    if name.endswith(".tasks"):
-        texts = _TASK_COLUMNS[name.removesuffix(".tasks")]
-        return [encode(" ".join(texts(job))) for job in cluster.jobs]
-    return [encode(FIELDS[name].of(job, cluster.now)) for job in cluster.jobs]
-
-
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
-    """Answer from columns; unknown fields cost an empty column, unknown options the answer."""
-    try:
-        options = parse_options(argv, _OPTIONS)
-        if "version" in options:
-            return version_answer()
-        layout, has_letters = choose_layout(options, _DEFAULT_FORMAT)
-        selection = _select(read, options)
-    except UsageError as error:
-        return refuse(_NAME, error)
-    layout, complaints = name_columns(_NAME, layout, FIELDS, _LETTERS if has_letters else None)
-    header = b"" if "noheader" in options else header_of(layout, FIELDS)
-    return 0, header + _render(read, layout, selection, environment), complaints
-
-
-def _render(read: ReadColumn, layout: ColumnLayout, selection: _Selection, environment: Mapping[str, str]) -> bytes:
-    counts = selection.counts
-    if counts is not None and all(column.name not in _TASK_COLUMNS for column in layout.columns):
-        # The tasks of an array print the same row: it is made once per record and repeated.
-        once = _Selection(keep=selection.keep, counts=None)
-        return b"".join(map(mul, _lines(read, layout, once, environment), counts))
-    return b"".join(_lines(read, layout, selection, environment))
-
-
-def _lines(
-    read: ReadColumn, layout: ColumnLayout, selection: _Selection, environment: Mapping[str, str]
-) -> Iterator[bytes]:
-    rows = len(selection.apply(read(_ROWS)))
-    values = [_values(read, column.name, selection, environment, rows) for column in layout.columns]
-    return render_lines(layout, values, rows)
-
-
-def _select(read: ReadColumn, options: Options) -> _Selection:
-    keep: list[bool] | None = None
-    states = _states(options)
-    if states is not None:
-        wanted = {encode(state) for state in states}
-        keep = [state in wanted for state in read("state")]
-    for option, name in _FILTERS.items():
-        names = options.names(option)
-        if names is not None:
-            allowed = {encode(text) for text in names}
-            matches = [not allowed.isdisjoint(value.split(b",")) for value in read(name)]
-            keep = matches if keep is None else [kept and match for kept, match in zip(keep, matches, strict=True)]
-    if "array" not in options:
-        return _Selection(keep=keep, counts=None)
-    counts = [int(count) for count in read(_ROWS)]
-    return _Selection(keep=keep, counts=counts if keep is None else list(compress(counts, keep)))
-
-
-def _states(options: Options) -> frozenset[str] | None:
-    """Return the states to list; None lists all of them."""
-    given = options.values.get("states")
-    if given is None:
-        return _DEFAULT_STATES
-    if given.lower() == "all":
-        return None
-    long_names = {compact: state for state, compact in COMPACT_STATES.items()} | {
-        state: state for state in COMPACT_STATES
-    }
-    try:
-        return frozenset(long_names[state.upper()] for state in given.split(","))
-    except KeyError as error:
-        raise UsageError(f"no such job state: {error.args[0]}") from error
-
-
-def _values(
-    read: ReadColumn, name: str, selection: _Selection, environment: Mapping[str, str], rows: int
-) -> Sequence[bytes]:
-    if name not in FIELDS:
-        return [encode(name)] * rows
-    if name in _TASK_COLUMNS and selection.counts is not None:
-        once = _Selection(keep=selection.keep, counts=None).apply(read(name + ".tasks"))
-        return list(chain.from_iterable(value.split(b" ") for value in once))
-    values = read(name)
-    if name in _TASK_COLUMNS:
-        values = [_cut(value, environment.get("SLURM_BITSTR_LEN")) for value in values]
-    elif FIELDS[name].is_time:
-        values = render_times(values, environment.get("SLURM_TIME_FORMAT", STANDARD_TIME))
-    return selection.apply(values)
-
-
-def _cut(text: bytes, length: str | None) -> bytes:
-    """Cut an index list as squeue does: "1,3,5..." and, unless the length was set, a whole id at 31 bytes."""
-    if b"," not in text:
+def tres_text(job: SimulatedJob) -> str:
+    """Write the allocation, or what a pending job requests: cpu=4,mem=200M,node=1,billing=4,gres/gpu=1."""
+    memory = f"mem={memory_text(job.memory_bytes)}," if job.memory_bytes else ""
+    text = f"cpu={job.cpus},{memory}node={job.nodes},billing={job.cpus}"
+    if not job.gpus:
         return text
-    start, bracket, rest = text.rpartition(b"[")
-    indexes, percent, limit = rest.removesuffix(b"]").partition(b"%")
-    room = int(length) if length and length.isdigit() else _BITSTR_LENGTH
-    if room and len(indexes) >= room:
-        indexes = indexes[: max(0, room - 4)] + b"..."
-    whole = start + bracket + indexes + percent + limit + (b"]" if bracket else b"")
-    return whole[:_ID_LENGTH] if bracket and not length else whole
+    # Which of the two a site has depends on the resources it tracks; many have both, and both count the same devices.
+    typed = f",gres/gpu:{job.gpu_type}={job.gpus}" if job.gpu_type and job.dialect != 1 else ""
+    plain = f",gres/gpu={job.gpus}" if not typed or job.dialect != 2 else ""
+    return text + plain + typed
 
 
-COMMAND = Command(
-    name=_NAME,
-    columns=(*FIELDS, _ROWS, *(f"{name}.tasks" for name in _TASK_COLUMNS)),
-    column=column,
-    respond=respond,
+def tasks_text(job: SimulatedJob) -> str:
+    """Write the array task of a job, or all pending ones: 4, 4-10%3, N/A."""
+    if job.array_id is None:
+        return "N/A"
+    if job.state not in WAITING_STATES:
+        return str(job.tasks[0])
+    return index_text(job.tasks) + (f"%{job.task_limit}" if job.task_limit else "")
+
+
+def nodes_text(job: SimulatedJob) -> str:
+    """Write the nodes of a job; nothing while it is pending."""
+    return job.node_names[0] if len(job.node_names) == 1 else hosts_text(job.node_names)
+
+
+def _limit_text(job: SimulatedJob) -> str:
+    return "UNLIMITED" if job.time_limit_seconds is None else duration_text(job.time_limit_seconds)
+
+
+FIELDS: Mapping[str, Callable[[SimulatedJob], str]] = {
+    "Account": lambda job: job.account or "(null)",
+    "ArrayJobID": lambda job: str(job.array_id or job.id),
+    "ArrayTaskID": tasks_text,
+    "Dependency": lambda job: job.dependency or "(null)",
+    "EligibleTime": lambda job: str(job.submit_time),
+    "Feature": lambda job: job.features or "(null)",
+    "HetJobID": lambda job: str(job.het_id or "N/A"),
+    "HetJobOffset": lambda job: "N/A" if job.het_offset is None else str(job.het_offset),
+    "JobID": lambda job: str(job.id),
+    "Licenses": lambda job: job.licenses or "(null)",
+    "Name": lambda job: job.name,
+    "NodeList": nodes_text,
+    "NumCPUs": lambda job: str(job.cpus),
+    "NumNodes": lambda job: str(job.nodes),
+    "Partition": lambda job: ",".join(job.partitions),
+    "PriorityLong": lambda job: str(job.priority),
+    "QOS": lambda job: job.qos or "(null)",
+    "Reason": lambda job: job.reason,
+    "Reservation": lambda _job: "(null)",
+    "SchedNodes": lambda _job: "(null)",
+    "StartTime": lambda job: "N/A" if job.start_time is None else str(job.start_time),
+    "State": lambda job: job.state,
+    "SubmitTime": lambda job: str(job.submit_time),
+    "TimeLimit": _limit_text,
+    "UserID": lambda job: str(job.user.uid),
+    "UserName": lambda job: job.user.name,
+    "tres-alloc": tres_text,
+    "N": nodes_text,
+}
+
+
+def _fields_at(now: int) -> Mapping[str, Callable[[SimulatedJob], str]]:
+    return {
+        **FIELDS,
+        # When the scheduler last considered the job; held jobs are not considered.
+        "LastSchedEval": lambda job: "N/A" if job.priority == 0 else str(max(job.submit_time, now - job.id % 30)),
+        "M": lambda job: duration_text(now - (now if job.start_time is None else job.start_time)),
+    }
+
+
+def respond(arguments: Sequence[str], cluster: SimulatedCluster) -> bytes:
+    """Return the rows of the jobs in the requested states; with ``--array`` one for each task of an array."""
+    fields = _fields_at(cluster.now)
+    columns = [(fields[name], suffix) for name, suffix in read_columns(arguments)]
+    states = next(word for word in arguments if word.startswith("--states=")).removeprefix("--states=").upper()
+    jobs = [job for job in cluster.jobs if states == "ALL" or job.state in states.split(",")]
+    rows = ("".join(text(job) + suffix for text, suffix in columns) for job in jobs)
+    counts = (job.rows if "--array" in arguments else 1 for job in jobs)
+    return join_lines(row for row, count in zip(rows, counts, strict=True) for _ in range(count))
+
+
+LINES = tuple(
+    CommandLine(command="squeue", arguments=arguments, respond=partial(respond, arguments))
+    for arguments in (
+        squeue.ARGUMENTS,
+        squeue.ARGUMENTS_WITH_IDS,
+        job_info.arguments(WORD),
+        queue.arguments(WORD),
+        TRACED_ARGUMENTS,
+        BUSY_ARGUMENTS,
+    )
 )
-answer = COMMAND.answer

@@ -6,13 +6,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-from slurmscope.cluster.dbd import ARGUMENTS, parse_dbd
+from slurmscope.cluster.dbd import parse_dbd
 from slurmscope.cluster.sdiag import parse_diag
 from slurmscope.simulator.cluster.cluster import simulate
+from slurmscope.simulator.cluster.daemons import make_database_report, make_diag
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
-from slurmscope.simulator.commands import sacctmgr, sdiag
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurm-22.05"
 MIDNIGHT = 1_800_000_000 - 1_800_000_000 % 86_400
@@ -33,8 +31,7 @@ def skeleton(answer: bytes) -> list[bytes]:
 def test_sdiag_prints_the_lines_of_a_real_one() -> None:
     real = (FIXTURES / "sdiag-busy.txt").read_bytes()
 
-    assert (0, b"") == sdiag.answer(cluster(), [])[::2]
-    assert skeleton(real) == skeleton(sdiag.answer(cluster(), [])[1])
+    assert skeleton(real) == skeleton(make_diag(cluster()).encode())
 
 
 def test_sacctmgr_prints_the_lines_of_a_real_one() -> None:
@@ -43,13 +40,12 @@ def test_sacctmgr_prints_the_lines_of_a_real_one() -> None:
     real = re.sub(rb"User RPC rollup.*\n(\t.*\n)+\n", b"", real)
     real = re.sub(rb"Month last ran.*\n(\t.*\n)+", b"", real)
 
-    assert (0, b"") == sacctmgr.answer(cluster(), ARGUMENTS)[::2]
-    assert skeleton(real) == skeleton(sacctmgr.answer(cluster(), ARGUMENTS)[1])
+    assert skeleton(real) == skeleton(make_database_report(cluster()).encode())
 
 
 def test_jobs_are_those_of_the_queue() -> None:
     made = cluster()
-    events = parse_diag(sdiag.answer(made, [])[1]).job_events
+    events = parse_diag(make_diag(made).encode()).job_events
 
     assert sum(job.rows for job in made.jobs if job.state == "RUNNING") == events.running
     assert events.pending is not None
@@ -57,8 +53,8 @@ def test_jobs_are_those_of_the_queue() -> None:
 
 
 def test_requests_of_users_add_up_to_those_of_messages() -> None:
-    diag = parse_diag(sdiag.answer(cluster(), [])[1])
-    dbd = parse_dbd(sacctmgr.answer(cluster(), ["show", "stats"])[1])
+    diag = parse_diag(make_diag(cluster()).encode())
+    dbd = parse_dbd(make_database_report(cluster()).encode())
 
     for found in (diag, dbd):
         assert sum(row.requests for row in found.messages) == sum(row.requests for row in found.users) > 0
@@ -67,7 +63,7 @@ def test_requests_of_users_add_up_to_those_of_messages() -> None:
 
 def test_totals_rise_until_midnight() -> None:
     moments = [MIDNIGHT + 1, MIDNIGHT + 100, NOON, MIDNIGHT + 86_399]
-    found = [parse_diag(sdiag.answer(cluster(now), [])[1]) for now in moments]
+    found = [parse_diag(make_diag(cluster(now)).encode()) for now in moments]
 
     for totals in (
         [diag.main.cycles or 0 for diag in found],
@@ -81,7 +77,7 @@ def test_totals_rise_until_midnight() -> None:
 
 
 def test_a_day_that_just_began_has_no_means() -> None:
-    diag = parse_diag(sdiag.answer(cluster(MIDNIGHT), [])[1])
+    diag = parse_diag(make_diag(cluster(MIDNIGHT)).encode())
 
     assert (0, None, None) == (diag.main.cycles, diag.main.mean_cycle_seconds, diag.main.last_cycle_seconds)
     assert (0, None, None) == (diag.backfill.cycles, diag.backfill.mean_depth, diag.backfill.max_cycle_seconds)
@@ -90,25 +86,4 @@ def test_a_day_that_just_began_has_no_means() -> None:
 def test_a_daemon_that_just_began_has_no_rollups() -> None:
     fresh = 1_800_000_000 - 1_800_000_000 % (30 * 86_400)
 
-    assert () == parse_dbd(sacctmgr.answer(cluster(fresh), ["list", "stats"])[1]).rollups
-
-
-@pytest.mark.parametrize("argv", [["--reset"], ["surprise"]])
-def test_sdiag_refuses_what_it_does_not_know(argv: list[str]) -> None:
-    code, out, complaints = sdiag.answer(cluster(), argv)
-
-    assert (1, b"") == (code, out)
-    assert complaints.startswith(b"sdiag: error: ")
-
-
-@pytest.mark.parametrize("argv", [[], ["show", "qos"], ["--delete"]])
-def test_sacctmgr_refuses_what_it_does_not_know(argv: list[str]) -> None:
-    code, out, complaints = sacctmgr.answer(cluster(), argv)
-
-    assert (1, b"") == (code, out)
-    assert complaints.startswith(b"sacctmgr: error: ")
-
-
-def test_both_tell_their_release() -> None:
-    assert (0, b"slurm 22.05.8\n", b"") == sdiag.answer(cluster(), ["-V"])
-    assert (0, b"slurm 22.05.8\n", b"") == sacctmgr.answer(cluster(), ["--version"])
+    assert () == parse_dbd(make_database_report(cluster(fresh)).encode()).rollups

@@ -1,35 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated sacct reports jobs that end at a steady pace, and our parser reads them all."""
+"""The simulated sacct reports jobs that end at a steady pace, and our readers find them all, again and again."""
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from slurmscope.accounting.sacct import SacctAccounting
 from slurmscope.cluster.completions import STATES, EndedJob, arguments, parse_ended_jobs
+from slurmscope.jobs.record import JobRecord
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
-from slurmscope.simulator.commands import sacct
-from slurmscope.simulator.commands.executables import write_fake_commands
+from slurmscope.simulator.commands.executables import answer, write_fake_commands
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
 NOW = 1_800_000_000
-CLUSTER = simulate(Shape(jobs=300, users=12, accounts=4), now=NOW)
+SEPARATOR = "00c0ffee00c0ffee"
+CLUSTER = simulate(Shape(jobs=400, users=12, accounts=4), now=NOW)
 EMPTY = SimulatedCluster(name="empty", now=NOW, jobs=(), nodes=(), partitions=(), users=(), accounts=(), qos=())
 
 
-def respond(*argv: str, cluster: SimulatedCluster = CLUSTER, now: float = NOW) -> tuple[int, bytes, bytes]:
-    return sacct.respond(
-        lambda name: sacct.column(cluster, name), argv, {"SLURM_TIME_FORMAT": "%s"}, wall_clock=lambda: now
-    )
+def run(command: str, argv: Sequence[str], cluster: SimulatedCluster = CLUSTER, now: float = NOW) -> bytes:
+    code, rows, complaint = answer(cluster, command, argv, now=now)
+    assert (0, b"") == (code, complaint)
+    return rows
 
 
 def read(start: int, end: int, cluster: SimulatedCluster = CLUSTER, now: float = NOW) -> tuple[EndedJob, ...]:
     """Ask as the exporter does."""
-    code, answer, complaints = respond(*arguments(start, end, "c0ffee"), cluster=cluster, now=now)
-    assert (0, b"") == (code, complaints)
-    jobs, unreadable_rows = parse_ended_jobs(answer, "c0ffee")
+    jobs, unreadable_rows = parse_ended_jobs(run("sacct", arguments(start, end, SEPARATOR), cluster, now), SEPARATOR)
     assert 0 == unreadable_rows
     return jobs
 
@@ -71,46 +72,73 @@ def test_no_job_ends_on_a_cluster_without_jobs() -> None:
     assert () == read(NOW - 3600, NOW, EMPTY)
 
 
-def test_states_that_were_not_asked_for_are_left_out() -> None:
-    code, answer, _ = respond("-nP", "-S", f"uts{NOW - 3600}", "-E", f"uts{NOW}", "-s", "failed,TO", "-o", "State%20")
-
-    assert 0 == code
-    assert {b"FAILED", b"TIMEOUT"} == set(answer.splitlines())
+@pytest.fixture(scope="module")
+def ended() -> list[JobRecord]:
+    return list(SacctAccounting(run).read_ended(NOW - 4 * 3600, NOW))
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        (),
-        ("-nP", "-S", "now", "-E", "uts1800000000", "-s", "CD"),
-        ("-nP", "-S", "uts1800000000", "-E", "uts1800000000"),
-        ("-nP", "-S", "uts1799999000", "-E", "uts1800000000", "-s", "CD", "-o", "Comment"),
-        ("-nP", "-j", "1_2"),
-        ("-j", "1"),
-        ("--what",),
-    ],
-)
-def test_other_questions_are_refused(argv: tuple[str, ...]) -> None:
-    code, answer, complaints = respond(*argv)
+def test_every_ended_job_can_be_asked_for_by_its_number(ended: list[JobRecord]) -> None:
+    some = ended[::29]
 
-    assert (1, b"") == (code, answer)
-    assert complaints.startswith(b"sacct: error: ")
+    found = SacctAccounting(run).read_jobs([record.job_id for record in some])
+
+    assert sorted(some, key=lambda record: record.job_id) == list(found)
 
 
-def test_version_is_told() -> None:
-    assert (0, b"slurm 22.05.8\n", b"") == respond("--version")
+def test_ended_jobs_have_people_nodes_and_use(ended: list[JobRecord]) -> None:
+    started = [record for record in ended if record.start_seconds is not None]
+
+    assert {user.name: user.uid for user in CLUSTER.users}.items() >= {(r.user, r.uid) for r in ended}
+    assert {node.name for node in CLUSTER.nodes} >= {name for record in started for name in record.nodes}
+    assert all(len(record.nodes) == record.node_count and record.cpus for record in started)
+    assert {"batch"} == {step.name for record in started for step in record.steps}
+    for record in started:
+        assert record.end_seconds is not None
+        assert record.start_seconds is not None
+        assert record.cpu_seconds is None or record.cpu_seconds <= (record.cpus or 0) * (
+            record.end_seconds - record.start_seconds
+        )
+        peak = record.steps[0].max_rss_bytes
+        assert peak is None or record.memory_bytes is None or peak < record.memory_bytes
 
 
-def test_fake_command_answers(tmp_path: Path) -> None:
+def test_current_jobs_are_those_of_the_cluster() -> None:
+    current = list(SacctAccounting(run).read_current())
+
+    waiting = {job.id for job in CLUSTER.jobs if job.state == "PENDING"}
+    running = {job.id for job in CLUSTER.jobs if job.state == "RUNNING"}
+    assert waiting <= {record.job_id for record in current if record.state == "PENDING"}
+    assert running <= {record.job_id for record in current if record.is_running}
+    assert {"PENDING", "RUNNING", "SUSPENDED"} == {record.state for record in current}
+    assert {job.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for job in CLUSTER.jobs} >= {
+        record.name for record in current
+    }
+
+
+def test_job_that_runs_is_found_by_its_number() -> None:
+    running = next(job for job in CLUSTER.jobs if job.state == "RUNNING" and job.array_id is None and not job.het_id)
+
+    (record,) = SacctAccounting(run).read_jobs([running.id])
+
+    assert (running.user.name, running.cpus, running.node_names) == (record.user, record.cpus, record.nodes)
+    assert [("batch", None)] == [(step.name, step.cpu_seconds) for step in record.steps]
+
+
+def test_jobs_of_a_user_are_those_that_ended_or_are_in_the_queue(ended: list[JobRecord]) -> None:
+    accounting = SacctAccounting(run)
+    user = CLUSTER.users[0].name
+
+    found = list(accounting.read_user(user, NOW - 4 * 3600, NOW))
+
+    expected = [*ended, *accounting.read_current()]
+    assert [record for record in expected if record.user == user] == found
+    assert [] == list(accounting.read_user("nobody", NOW - 4 * 3600, NOW))
+
+
+def test_fake_commands_answer(tmp_path: Path) -> None:
     write_fake_commands(CLUSTER, tmp_path)
-    window = 1_700_000_000, 1_700_003_600
+    accounting = SacctAccounting(SlurmCommands(SlurmSettings(bin_path=tmp_path, timeout=60.0), {}).run)
 
-    done = subprocess.run(
-        [tmp_path / "sacct", *arguments(*window, "c0ffee")],
-        env={"SLURM_TIME_FORMAT": "%s"},
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-
-    assert read(*window) == parse_ended_jobs(done.stdout, "c0ffee")[0]
+    assert list(accounting.read_current()) == list(SacctAccounting(run).read_current())
+    window = NOW - 200_000_000, NOW - 199_999_700
+    assert list(SacctAccounting(run).read_ended(*window)) == list(accounting.read_ended(*window))
