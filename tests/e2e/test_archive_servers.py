@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An archive in MariaDB or PostgreSQL keeps the same promises as one in a file, and outlives its server."""
+"""An archive in MariaDB or PostgreSQL passes the same contract tests as one in a file, and outlives its server."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.sources import open_archive
+from tests.contracts.archive import ArchiveContract
+from tests.contracts.election import ElectionContract
+from tests.contracts.migration import MigrationContract
+from tests.contracts.partition import PartitionContract
+from tests.contracts.sums import SumContract, check_sums
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 from tests.processes import until
-from tests.promises.archive import ArchivePromises
-from tests.promises.election import ElectionPromises
-from tests.promises.migration import MigrationPromises
-from tests.promises.partition import PartitionPromises
-from tests.promises.sums import SumPromises, check_sums
 
 # PyMySQL forgets to close a unix socket that nobody listens to.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -71,12 +71,12 @@ def archive(server: DatabaseServer) -> Iterator[SqlArchive]:
     gc.collect()
 
 
-class TestServers(ArchivePromises, SumPromises):
-    """Run every test of the promises on both servers."""
+class TestServers(ArchiveContract, SumContract):
+    """Run the contract tests on both servers."""
 
 
 @pytest.mark.scaling
-class TestElectionsAndMigrations(ElectionPromises, MigrationPromises, PartitionPromises):
+class TestElectionsAndMigrations(ElectionContract, MigrationContract, PartitionContract):
     """Let several processes share an archive on both servers."""
 
 

@@ -20,7 +20,7 @@ from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.core.errors import ArchiveError, ArchiveSchemaError
 from slurmscope.reports.sources import open_archive
-from tests.promises.election import DUTY, ElectionPromises, until_elected
+from tests.contracts.election import DUTY, ElectionContract, until_elected
 
 CANDIDATE = """
 import sys, time
@@ -34,8 +34,8 @@ time.sleep(600)
 """
 
 
-class TestSqlite(ElectionPromises):
-    """Run every test of the promises on a file."""
+class TestSqlite(ElectionContract):
+    """Run the contract tests on a file."""
 
 
 def test_killed_process_is_replaced(archive: SqlArchive) -> None:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from tests.promises.migration import MigrationPromises
+from tests.contracts.migration import MigrationContract
 
 
-class TestSqlite(MigrationPromises):
-    """Run every test of the promises on a file."""
+class TestSqlite(MigrationContract):
+    """Run the contract tests on a file."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An archive in a file keeps its promises, and says in one sentence what is wrong with the file."""
+"""An archive in a file passes the contract tests, and says in one sentence what is wrong with the file."""
 
 from __future__ import annotations
 
-from tests.promises.archive import ArchivePromises
-from tests.promises.sums import SumPromises
+from tests.contracts.archive import ArchiveContract
+from tests.contracts.sums import SumContract
 
 
-class TestSqlite(ArchivePromises, SumPromises):
-    """Run every test of the promises."""
+class TestSqlite(ArchiveContract, SumContract):
+    """Run the contract tests."""

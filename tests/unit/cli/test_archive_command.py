@@ -24,9 +24,9 @@ from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.recorder.recorder import Recorder
 from slurmscope.recorder.settings import RecorderSettings
 from slurmscope.reports.sources import open_archive, open_known_archive
+from tests.contracts.migration import make_version_1
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS, run_slurmscope
-from tests.promises.migration import make_version_1
 
 
 @pytest.fixture

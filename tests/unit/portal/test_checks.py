@@ -25,9 +25,9 @@ from slurmscope.portal.settings import portal_sections
 from slurmscope.reporter.reporter import CHECKPOINT, CLUSTER_CHECKPOINT
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.sources import open_archive
+from tests.contracts.migration import make_version_1
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
 from tests.fakes.scripted_server import scripted_server
-from tests.promises.migration import make_version_1
 
 RHYTHM = ReporterSettings()
 

@@ -28,9 +28,9 @@ from slurmscope.reporter.reporters import Candidate, Reporters, Stand, stand_alo
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
+from tests.contracts.election import until_elected
 from tests.fakes.reporting import FakeAccounting, FakeSeries
 from tests.fakes.reports import START, make_record, make_report
-from tests.promises.election import until_elected
 
 HOUR = 3600
 JOBS = 120

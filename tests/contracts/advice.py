@@ -11,19 +11,19 @@ from slurmscope.jobs.advice import AdviceGroup, Savings
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Finding
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
+from tests.contracts.jobs import END_OF_TIME
+from tests.contracts.model import (
+    DAY,
+)
 from tests.fakes.reports import (
     START,
     make_finding,
     make_record,
     make_report,
 )
-from tests.promises.jobs import END_OF_TIME
-from tests.promises.model import (
-    DAY,
-)
 
 
-class AdvicePromises:
+class AdviceContract:
     """Run these with a fixture ``archive`` that is empty at first."""
 
     def test_waiting_times_are_those_of_the_jobs(self, archive: SqlArchive) -> None:

@@ -16,6 +16,7 @@ from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.rule import Severity, Subject
 from slurmscope.jobs.summary import Coverage
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
+from tests.contracts.jobs import make_small_report
 from tests.fakes.reports import (
     GIB,
     START,
@@ -25,10 +26,9 @@ from tests.fakes.reports import (
     make_report,
     make_unmeasured_report,
 )
-from tests.promises.jobs import make_small_report
 
 
-class ReportPromises:
+class ReportContract:
     """Run these with a fixture ``archive`` that is empty at first."""
 
     def test_report_comes_back_whole(self, archive: SqlArchive) -> None:

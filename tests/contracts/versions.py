@@ -13,6 +13,10 @@ from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.archive.tables import SCHEMA
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.sources import open_archive
+from tests.contracts.jobs import END_OF_TIME, check_totals, make_fact
+from tests.contracts.model import (
+    ListArchive,
+)
 from tests.fakes.archive_version_1 import write_version_1
 from tests.fakes.archive_version_2 import write_version_2
 from tests.fakes.reports import (
@@ -20,13 +24,9 @@ from tests.fakes.reports import (
     make_record,
     make_report,
 )
-from tests.promises.jobs import END_OF_TIME, check_totals, make_fact
-from tests.promises.model import (
-    ListArchive,
-)
 
 
-class VersionPromises:
+class VersionContract:
     """Run these with a fixture ``archive`` that is empty at first."""
 
     def test_archive_of_version_1_is_migrated(self, archive: SqlArchive) -> None:

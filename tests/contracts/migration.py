@@ -91,7 +91,7 @@ def ignore_step(_number: int, _count: int, _step: Step) -> None:
     """Show nothing."""
 
 
-class MigrationPromises:
+class MigrationContract:
     """Run these with a fixture ``archive``."""
 
     def test_large_archive_is_left_to_the_command(self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,9 @@ from slurmscope.archive.tables import CURVES, JOBS, REPORTS
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING
+from tests.contracts.migration import ignore_step, make_version_2, opened_again
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS
-from tests.promises.migration import ignore_step, make_version_2, opened_again
 
 DAY_SECONDS = 86_400
 TABLES = (REPORTS, CURVES)
@@ -63,7 +63,7 @@ def run_ids(connection: Connection) -> list[list[int]]:
     return [sorted(connection.scalars(select(table.c.run_id))) for table in (JOBS, *TABLES)]
 
 
-class PartitionPromises:
+class PartitionContract:
     """Run these with fixtures ``server`` and ``archive``."""
 
     def test_older_tables_become_first_partitions_without_a_copy(

@@ -20,8 +20,8 @@ from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.jobs.wait_times import find_cores_class, find_limit_class, find_wait_class
+from tests.contracts.model import ACCOUNTS, CLUSTERS, DAY, NEW_YEAR, PARTITIONS, RULES, USERS, Fact
 from tests.fakes.reports import START, make_finding, make_record, make_report
-from tests.promises.model import ACCOUNTS, CLUSTERS, DAY, NEW_YEAR, PARTITIONS, RULES, USERS, Fact
 
 STEPS = 25
 LAST_DAY = 70
@@ -31,7 +31,7 @@ SUGGESTIONS = {"cpu_idle": "--cpus-per-task=2", "memory_over_asked": "--mem=1G",
 Sums = dict[tuple[Any, ...], list[int]]
 
 
-class SumPromises:
+class SumContract:
     """Run these with a fixture ``archive`` that is empty at first."""
 
     def test_sums_are_those_of_the_jobs_after_any_changes(self, archive: SqlArchive) -> None:

@@ -16,19 +16,19 @@ from slurmscope.archive.metric_ranges import JobMetric
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.archive.tables import SCHEMA
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
-from tests.fakes.reports import (
-    HOSTILE_NAME,
-    make_record,
-    make_report,
-    make_unmeasured_report,
-)
-from tests.promises.jobs import check_totals, make_small_report
-from tests.promises.model import (
+from tests.contracts.jobs import check_totals, make_small_report
+from tests.contracts.model import (
     Fact,
     ListArchive,
     facts,
     filters,
     viewers,
+)
+from tests.fakes.reports import (
+    HOSTILE_NAME,
+    make_record,
+    make_report,
+    make_unmeasured_report,
 )
 
 EVERY_NAME = pytest.mark.parametrize(
@@ -48,7 +48,7 @@ EVERY_NAME = pytest.mark.parametrize(
 )
 
 
-class VisibilityPromises:
+class VisibilityContract:
     """Run these with a fixture ``archive`` that is empty at first."""
 
     @EVERY_NAME

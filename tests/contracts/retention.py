@@ -10,6 +10,13 @@ from slurmscope.archive.report_coding import THINNED
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
+from tests.contracts.jobs import END_OF_TIME, check_totals, make_fact, make_small_report
+from tests.contracts.model import (
+    DAY,
+    NEW_YEAR,
+    Fact,
+    ListArchive,
+)
 from tests.fakes.reports import (
     START,
     make_gpu_report,
@@ -17,16 +24,9 @@ from tests.fakes.reports import (
     make_report,
     make_unmeasured_report,
 )
-from tests.promises.jobs import END_OF_TIME, check_totals, make_fact, make_small_report
-from tests.promises.model import (
-    DAY,
-    NEW_YEAR,
-    Fact,
-    ListArchive,
-)
 
 
-class RetentionPromises:
+class RetentionContract:
     """Run these with a fixture ``archive`` that is empty at first."""
 
     def test_sums_are_empty_after_everything_was_forgotten(self, archive: SqlArchive) -> None:

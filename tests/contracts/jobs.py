@@ -12,12 +12,7 @@ from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.viewer import Viewer
-from tests.fakes.reports import (
-    START,
-    make_record,
-    make_unmeasured_report,
-)
-from tests.promises.model import (
+from tests.contracts.model import (
     ACCOUNTS,
     CLUSTERS,
     DAY,
@@ -28,6 +23,11 @@ from tests.promises.model import (
     USERS,
     Fact,
     ListArchive,
+)
+from tests.fakes.reports import (
+    START,
+    make_record,
+    make_unmeasured_report,
 )
 
 END_OF_TIME = 2**40

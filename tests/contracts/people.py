@@ -18,7 +18,7 @@ from tests.fakes.reports import (
 )
 
 
-class PeoplePromises:
+class PeopleContract:
     """Run these with a fixture ``archive`` that is empty at first."""
 
     def test_notes_and_tags_are_for_staff(self, archive: SqlArchive) -> None:

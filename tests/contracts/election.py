@@ -54,7 +54,7 @@ def wait_for(is_true: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-class ElectionPromises:
+class ElectionContract:
     """Run these with a fixture ``archive``."""
 
     def test_duties_for_clusters_with_similar_names_are_apart(self, archive: SqlArchive) -> None:
