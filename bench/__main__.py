@@ -14,7 +14,7 @@ import sys
 
 import bench
 
-WITH_OPTIONS = ("archive", "migration", "portal")
+WITH_OPTIONS = ("archive", "portal")
 HIDDEN = ("__main__", "archive_rows", "measure")
 
 
@@ -24,7 +24,6 @@ def main(names: list[str]) -> int:
     if {"-h", "--help"} & set(names):
         print("Usage: python -m bench [NAME]...")
         print("       python -m bench archive [--database NAME] [--jobs N]")
-        print("       python -m bench migration [--database NAME] [--jobs N]")
         print("       python -m bench portal [--database NAME] [--jobs N]\n")
         print(f"Measure the promises about speed. Names: {', '.join(known)}")
         return 0

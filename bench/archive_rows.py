@@ -33,7 +33,7 @@ from sqlalchemy import (
     text,
 )
 
-from slurmscope.archive.daily_sums import BLOCK, DAY, SUMS, fill_totals
+from slurmscope.archive.daily_sums import BLOCK, DAY, DIMENSIONS, RULE, SUMS, loss_columns
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, NO_RULE, TOTALS
 from slurmscope.archive.tables import FINDINGS, JOB_NODES, JOBS
@@ -194,7 +194,16 @@ def _sum_up(connection: Connection) -> None:
     sums = (func.sum(DAILY.c[name]) for name in SUMS)
     statement = select(DAILY.c.rule, literal(BLOCK), block, *keys, *sums).where(DAILY.c.span == DAY)
     connection.execute(insert(DAILY).from_select(names, statement.group_by(DAILY.c.rule, block, *keys)))
-    fill_totals(connection)
+    for dimension in (RULE, *DIMENSIONS):
+        connection.execute(insert(TOTALS).from_select([column.name for column in TOTALS.c], _totals_by(dimension)))
+
+
+def _totals_by(dimension: str) -> Select[Any]:
+    kept = tuple(DAILY.c[name] for name in SUMS)
+    sums = (func.sum(amount) for amount in (*kept, *loss_columns(DAILY.c.state, kept)))
+    keys = (DAILY.c.span, DAILY.c.day, DAILY.c.cluster, DAILY.c[dimension])
+    is_of_rule = DAILY.c.rule != NO_RULE if dimension == RULE else DAILY.c.rule == NO_RULE
+    return select(literal(dimension), *keys, *sums).where(is_of_rule).group_by(*keys)
 
 
 def _sums_of_jobs(*, by_rule: bool) -> Select[Any]:

@@ -7,7 +7,6 @@ from tests.contracts.advice import AdviceContract
 from tests.contracts.people import PeopleContract
 from tests.contracts.reports import ReportContract
 from tests.contracts.retention import RetentionContract
-from tests.contracts.versions import VersionContract
 from tests.contracts.visibility import VisibilityContract
 
 
@@ -16,7 +15,6 @@ class ArchiveContract(
     RetentionContract,
     AdviceContract,
     PeopleContract,
-    VersionContract,
     VisibilityContract,
 ):
     """Test an archive that is empty at first."""

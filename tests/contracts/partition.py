@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is true of the partitions of an older archive in a database server after its migration."""
+"""What is true of the partitions of an archive in a database server."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine, inspect, make_url, select, text
+from sqlalchemy import Connection, select, text
 
-from lab.databases import DatabaseServer
 from slurmscope.archive import partitions, sql_archive
 from slurmscope.archive import retention as day_retention
 from slurmscope.archive.columns import METADATA
@@ -26,32 +22,11 @@ from slurmscope.archive.tables import CURVES, JOBS, REPORTS
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING
-from tests.contracts.migration import ignore_step, make_version_2, opened_again
+from tests.contracts.schema_version import opened_again
 from tests.fakes.reports import make_record, make_report
-from tests.processes import PATIENCE_SECONDS
 
 DAY_SECONDS = 86_400
 TABLES = (REPORTS, CURVES)
-FILES = {
-    "postgresql": "SELECT relfilenode FROM pg_class WHERE relname = :name",
-    "mariadb": "SELECT space FROM information_schema.innodb_sys_tables WHERE name = CONCAT('archive/', :name)",
-}
-"""Say which file the rows of a table are in; a copy has another."""
-KILLED_AFTER = {"postgresql": (2,), "mariadb": (5, 7)}
-"""Numbers of statements; in MariaDB, the fifth gives the rows to the other table, and the seventh its name."""
-KILLED = """
-import os, signal, sys
-from slurmscope.archive import partitioning
-from slurmscope.cli import main
-left, run = [int(sys.argv.pop(1))], partitioning._run
-def run_or_die(connection, statement):
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left[0] -= 1
-    run(connection, statement)
-partitioning._run = run_or_die
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 def reports_that_ended(end_seconds: int, job_ids: Sequence[int]) -> list[JobReport]:
@@ -65,64 +40,6 @@ def run_ids(connection: Connection) -> list[list[int]]:
 
 class PartitionContract:
     """Run these with fixtures ``server`` and ``archive``."""
-
-    def test_older_tables_become_first_partitions_without_a_copy(
-        self, server: DatabaseServer, archive: SqlArchive
-    ) -> None:
-        make_version_2(archive, [make_report(make_record(job_id)) for job_id in range(1, 8)])
-        before = files_of(server, [table.name for table in TABLES])
-
-        with opened_again(archive) as migrated:
-            reports = [SqlArchive(migrated).find(EVERYTHING, job_id) for job_id in range(1, 8)]
-            with migrated.reading() as connection:
-                weeks = [read_weeks(connection, table) for table in TABLES]
-
-        assert [(make_report(make_record(job_id)),) for job_id in range(1, 8)] == reports
-        assert [[0], [0]] == [list(found) for found in weeks]
-        joint = "#P#" if archive.database.dialect == "mariadb" else "_"
-        assert before == files_of(server, [f"{table.name}{joint}w0" for table in TABLES])
-        assert [None, None] != before
-
-    def test_killed_migration_is_completed_by_the_next(self, archive: SqlArchive) -> None:
-        for statements in KILLED_AFTER[archive.database.dialect]:
-            make_version_2(archive, [make_report(make_record(job_id)) for job_id in (1, 2, 3)])
-
-            killed = migrate_and_die(archive, statements)
-            with opened_again(archive) as migrated:
-                migrated.migrate(ignore_step)
-                with migrated.reading() as connection:
-                    left = [
-                        name for name in inspect(connection).get_table_names() if name.endswith(("_new", "_emptied"))
-                    ]
-                    weeks = [list(read_weeks(connection, table)) for table in TABLES]
-                    runs = run_ids(connection)
-
-            assert (-signal.SIGKILL, b"") == (killed.returncode, killed.stderr)
-            assert b"partition slurmscope_reports" in killed.stdout.splitlines()[-1]
-            assert ([[1, 2, 3]] * 3, [[0], [0]], []) == (runs, weeks, left)
-
-    def test_older_rows_expire_and_their_partition_is_dropped(self, archive: SqlArchive) -> None:
-        now = int(time.time())
-        old, new = now - 100 * DAY_SECONDS, now - 10 * DAY_SECONDS
-        make_version_2(archive, [*reports_that_ended(old, (1, 2)), *reports_that_ended(new, (3,))])
-        with opened_again(archive) as migrated:
-            again = SqlArchive(migrated)
-            # The numbers of new runs begin in the week of the newest job.
-            again.prepare_weeks()
-            assert 2 == again.delete_jobs(now - 50 * DAY_SECONDS)
-            again.save(reports_that_ended(now, (4,)))
-            with migrated.reading() as connection:
-                left, weeks = run_ids(connection), [set(read_weeks(connection, table)) for table in TABLES]
-            assert [[3, left[0][1]]] * 3 == left
-            assert week_of(new - 120) == left[0][1] // RUNS_A_WEEK
-            assert all({0, week_of(new - 120)} < found for found in weeks)
-
-            # When the last of the older jobs has expired.
-            assert 1 == again.delete_jobs(new + DAY_SECONDS)
-            with migrated.reading() as connection:
-                assert not any(0 in read_weeks(connection, table) for table in TABLES)
-                assert [left[0][1:]] * 3 == run_ids(connection)
-            assert reports_that_ended(now, (4,)) == list(again.find(EVERYTHING, 4))
 
     def test_many_rows_without_a_partition_are_not_copied(
         self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
@@ -210,26 +127,3 @@ class PartitionContract:
         assert 199 == archive.delete_jobs(now - 50 * DAY_SECONDS)
         assert [1] == saved
         assert [1000, 1001] == sorted(row.job_id for row in archive.list_jobs(EVERYTHING, JobFilter()).rows)
-
-
-def migrate_and_die(archive: SqlArchive, statements: int) -> subprocess.CompletedProcess[bytes]:
-    """Run the command, which kills itself after some statements of the partitioning."""
-    settings = archive.database.settings
-    flags = ("--archive.url", settings.url, "--archive.password-file", str(settings.password_file))
-    argv = [sys.executable, "-c", KILLED, str(statements), "archive", "migrate", *flags]
-    return subprocess.run(argv, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
-
-
-def files_of(server: DatabaseServer, names: Sequence[str]) -> list[int | None]:
-    """Return the files of tables, as the administrator of the server sees them."""
-    url = make_url(server.url)
-    if url.get_backend_name() == "mariadb":
-        url = url.set(drivername="mariadb+pymysql", username="root", database="mysql")
-    else:
-        password = server.password_file.read_text(encoding="utf-8").strip()
-        url = url.set(drivername="postgresql+psycopg", password=password)
-    engine = create_engine(url)
-    with engine.connect() as connection:
-        found = [connection.scalar(text(FILES[engine.dialect.name]), {"name": name}) for name in names]
-    engine.dispose()
-    return found

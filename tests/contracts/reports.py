@@ -65,7 +65,6 @@ class ReportContract:
         assert () == archive.incomplete_runs(0)
 
     def test_incomplete_run_that_cannot_be_read_hides_no_others(self, archive: SqlArchive) -> None:
-        """As after a return to an earlier release."""
         archive.save([replace(make_report(make_record(number)), is_incomplete=True) for number in range(1, 6)])
         runs = archive.incomplete_runs(0)
         with archive.database.writing() as connection:

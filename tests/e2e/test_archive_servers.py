@@ -31,8 +31,8 @@ from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.sources import open_archive
 from tests.contracts.archive import ArchiveContract
 from tests.contracts.election import ElectionContract
-from tests.contracts.migration import MigrationContract
 from tests.contracts.partition import PartitionContract
+from tests.contracts.schema_version import SchemaVersionContract
 from tests.contracts.sums import SumContract, check_sums
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 from tests.processes import until
@@ -76,7 +76,7 @@ class TestServers(ArchiveContract, SumContract):
 
 
 @pytest.mark.scaling
-class TestElectionsAndMigrations(ElectionContract, MigrationContract, PartitionContract):
+class TestElectionsAndPartitions(ElectionContract, SchemaVersionContract, PartitionContract):
     """Let several processes share an archive on both servers."""
 
 

@@ -17,8 +17,6 @@ from slurmscope.accounting.records import ENDINGS, decode_record
 from slurmscope.accounting.rows import NOW, name_tres
 from slurmscope.accounting.server import (
     JOB_COLUMNS,
-    LATER_JOB_COLUMNS,
-    LATER_STEP_COLUMNS,
     STEP_COLUMNS,
     TRES_COLUMNS,
     TRES_VIEW,
@@ -142,31 +140,19 @@ class DatabaseAccounting:
     def _read_piece(self, cluster: str, numbers: Sequence[int]) -> list[JobRecord]:
         with open_session(self._settings) as session:
             tres_rows = session.query(render_select(TRES_COLUMNS, quote_name(TRES_VIEW)))
-            job_columns = self._columns(session, job_view(cluster), JOB_COLUMNS, LATER_JOB_COLUMNS)
-            step_columns = self._columns(session, step_view(cluster), STEP_COLUMNS, LATER_STEP_COLUMNS)
-            jobs = _select(session, job_view(cluster), (*job_columns, NOW), numbers)
-            steps = _select(session, step_view(cluster), step_columns, numbers)
+            jobs = _select(session, job_view(cluster), (*JOB_COLUMNS, NOW), numbers)
+            steps = _select(session, step_view(cluster), tuple(STEP_COLUMNS), numbers)
         names = name_tres(tres_rows)
         steps_of: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         for step in steps:
-            steps_of[step["job_db_inx"]].append(dict.fromkeys(LATER_STEP_COLUMNS) | step)
-        unknown = dict.fromkeys(LATER_JOB_COLUMNS)
-        by_number = {job["job_db_inx"]: unknown | job for job in jobs}
+            steps_of[step["job_db_inx"]].append(step)
+        by_number = {job["job_db_inx"]: job for job in jobs}
         records = (
             decode_record(cluster, by_number[number], steps_of[number], names)
             for number in numbers
             if number in by_number  # not purged since it was found
         )
         return [record for record in records if record is not None]
-
-    def _columns(self, session: Session, view: str, columns: Iterable[str], later: frozenset[str]) -> tuple[str, ...]:
-        """Return the columns that a view has: an earlier release may have created it."""
-        rows = session.query(
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
-            [self._settings.database, view],
-        )
-        missing = later - {str(name) for (name,) in rows}
-        return tuple(name for name in columns if name not in missing)
 
 
 def _select(session: Session, view: str, columns: Sequence[str], numbers: Sequence[int]) -> list[dict[str, Any]]:

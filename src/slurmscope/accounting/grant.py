@@ -105,7 +105,7 @@ def _check_clusters(clusters: Sequence[str]) -> Check:
 
 
 def _check_view(session: Session, view: str, columns: Sequence[str]) -> Check:
-    """Select every column: a view created by an earlier version may lack some."""
+    """Select every column: a view may lack some."""
     try:
         session.query(f"{render_select(columns, quote_name(view))} LIMIT 1")
     except SourceError as error:

@@ -83,7 +83,7 @@ def decode_record(
     named = {column: name_amounts(decode_text(row[column]), tres_names) for column in ("tres_alloc", "tres_req")}
     ordered = sorted(step_rows, key=lambda step: (step["id_step"], step["step_het_comp"]))
     return _complete(
-        steps=[decode_step({**step, "rpc_version": row.get("rpc_version")}) for step in ordered],
+        steps=[decode_step({**step, "rpc_version": row["rpc_version"]}) for step in ordered],
         **_decode(JOB_FIELDS, {**row, **named, "cluster": cluster}),
     )
 

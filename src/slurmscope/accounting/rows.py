@@ -161,5 +161,5 @@ def _pairs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_from(row: DatabaseRow, release: int) -> bool:
-    """Return whether the cluster runs this release or a later one; views of earlier versions do not have it."""
-    return (row.get("rpc_version") or 0) >= release
+    """Return whether the cluster runs this release or a later one; None is that of one that never registered."""
+    return (row["rpc_version"] or 0) >= release

@@ -198,14 +198,10 @@ JOB_COLUMNS: Mapping[str, str] = {
     "job_db_inx": "j.job_db_inx", "rpc_version": "c.rpc_version", **columns_of_view(JOB_FIELDS),
 }  # fmt: skip
 """Columns of the job view with their SQL expressions; ``rpc_version`` is the protocol of the cluster's release."""
-LATER_JOB_COLUMNS = frozenset({"time_suspended", "rpc_version", "std_out", "std_err", "failed_node", "kill_requid"})
-"""Columns that job views made by an earlier release do not have; until they are made again, these are unknown."""
 STEP_COLUMNS: Mapping[str, str] = {
     "job_db_inx": "s.job_db_inx", "step_het_comp": "s.step_het_comp", **columns_of_view(STEP_FIELDS),
 }  # fmt: skip
 """Columns of the step view with their SQL expressions."""
-LATER_STEP_COLUMNS = frozenset({"nodelist"})
-"""The same for step views."""
 TRES_COLUMNS = ("id", "type", "name")
 _SEED_COLUMNS = ("id_user", "id_job", "job_name")
 _OPTIONAL = columns_of_view(each for each in JOB_FIELDS if each.is_optional).keys()

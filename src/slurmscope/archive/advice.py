@@ -172,7 +172,7 @@ def _read_advice(connection: Connection, runs: Iterable[Mapping[str, Any]]) -> d
         return advice
     found = select(FINDINGS.c.run_id, FINDINGS.c.rule, FINDINGS.c.suggestion).where(FINDINGS.c.run_id.in_(by_run))
     for run_id, rule, suggestion in connection.execute(found.order_by(FINDINGS.c.run_id, FINDINGS.c.rule)):
-        advice[run_id].append(Advice(rule, suggestion or "", by_run[run_id], is_first=True))
+        advice[run_id].append(Advice(rule, suggestion, by_run[run_id], is_first=True))
     kept = select(ADVICE).where(ADVICE.c.run_id.in_(by_run), ADVICE.c.is_followed.is_(True))
     for row in connection.execute(kept.order_by(ADVICE.c.run_id, ADVICE.c.rule)):
         values = row._asdict()

@@ -20,7 +20,7 @@ TABLE_OPTIONS: dict[str, Any] = {
     "mariadb_collate": "utf8mb4_nopad_bin",
     "mariadb_engine": "InnoDB",
 }
-# Since version 3: retention drops partitions. Tables of earlier versions are partitioned by ``partitioning``.
+# Retention drops partitions.
 PARTITION_OPTIONS: dict[str, Any] = {
     "mariadb_partition_by": "RANGE (run_id) (PARTITION rest VALUES LESS THAN MAXVALUE)",
     "postgresql_partition_by": "RANGE (run_id)",

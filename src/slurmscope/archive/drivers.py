@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import errno
 import importlib.util
-import math
 import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import URL
@@ -32,17 +31,6 @@ _STEPS_BETWEEN_LOOKS = 20_000
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "cache_size=-16000", "analysis_limit=20000")
 
 Isolation = Literal["READ COMMITTED"]
-
-
-class TimeLimits(NamedTuple):
-    """Limit the seconds of a query, or not at all; and those of waiting for a connection or a lock."""
-
-    query: float | None
-    wait: float
-
-
-PATIENT = TimeLimits(query=None, wait=60.0)
-"""Limits of a migration: an index of many million rows takes longer than any query may."""
 
 
 class Driver(Protocol):
@@ -72,18 +60,17 @@ class Driver(Protocol):
         ...
 
 
-def choose_driver(url: URL, settings: ArchiveSettings, limits: TimeLimits | None = None) -> Driver:
+def choose_driver(url: URL, settings: ArchiveSettings) -> Driver:
     """Return what fits the address; raise MissingExtraError when its Python driver is not installed."""
-    limits = limits or TimeLimits(query=settings.timeout, wait=settings.timeout)
     backend = url.get_backend_name()
     if backend == "sqlite":
-        return SqliteDriver(Path(url.database or ""), limits)
+        return SqliteDriver(Path(url.database or ""), settings.timeout)
     if backend == "postgresql":
         require_package("psycopg", "an archive in PostgreSQL", "postgresql")
-        return PostgresDriver(settings.password_file, limits)
+        return PostgresDriver(settings.password_file, settings.timeout)
     if backend in {"mariadb", "mysql"}:
         require_package("pymysql", "an archive in MariaDB", "mariadb")
-        return MariadbDriver(settings.password_file, limits)
+        return MariadbDriver(settings.password_file, settings.timeout)
     raise ConfigError(f"--archive.url: {backend} is not supported; use sqlite, mariadb or postgresql")
 
 
@@ -93,9 +80,9 @@ class SqliteDriver:
     isolation_level: Isolation | None = None
     is_remote = False
 
-    def __init__(self, path: Path, limits: TimeLimits) -> None:
+    def __init__(self, path: Path, timeout_seconds: float) -> None:
         self._path = path
-        self._limits = limits
+        self._timeout_seconds = timeout_seconds
 
     def make_url(self, url: URL) -> URL:
         """Return the address with the name of the Python driver in it."""
@@ -103,7 +90,7 @@ class SqliteDriver:
 
     def connect_arguments(self) -> Mapping[str, Any]:
         """Wait for locks no longer than for anything else; transactions are begun by us."""
-        return {"timeout": self._limits.wait, "isolation_level": None, "check_same_thread": False}
+        return {"timeout": self._timeout_seconds, "isolation_level": None, "check_same_thread": False}
 
     def lock_connect_arguments(self) -> Mapping[str, Any]:
         """Return the same: there is no server."""
@@ -134,7 +121,7 @@ class SqliteDriver:
         connection.set_progress_handler(watch.is_late, _STEPS_BETWEEN_LOOKS)
 
     def _start_clock(self, connection: Connection, *_: Any) -> None:
-        connection.info["watch"].deadline = time.monotonic() + (self._limits.query or math.inf)
+        connection.info["watch"].deadline = time.monotonic() + self._timeout_seconds
 
 
 class _Watch:
@@ -160,9 +147,9 @@ class MariadbDriver:
     isolation_level: Isolation | None = "READ COMMITTED"
     is_remote = True
 
-    def __init__(self, password_file: Path | None, limits: TimeLimits) -> None:
+    def __init__(self, password_file: Path | None, timeout_seconds: float) -> None:
         self._password_file = password_file
-        self._limits = limits
+        self._timeout_seconds = timeout_seconds
 
     def make_url(self, url: URL) -> URL:
         """Return the address with the name of the Python driver in it."""
@@ -170,19 +157,19 @@ class MariadbDriver:
 
     def connect_arguments(self) -> Mapping[str, Any]:
         """Limit the time on both sides: the server ends the statement, and if it cannot, we leave."""
-        seconds, wait = self._limits.query, _whole(self._limits.wait)
+        seconds, whole_seconds = self._timeout_seconds, _whole(self._timeout_seconds)
         variables = {
-            "max_statement_time": f"{seconds or 0:.3f}",
-            "innodb_lock_wait_timeout": wait,
-            "lock_wait_timeout": wait,
+            "max_statement_time": f"{seconds:.3f}",
+            "innodb_lock_wait_timeout": whole_seconds,
+            "lock_wait_timeout": whole_seconds,
             # A transaction of a host that vanished ends, and with it the locks on rows.
-            "idle_transaction_timeout": _whole(seconds) if seconds else 0,
+            "idle_transaction_timeout": whole_seconds,
         }
         return {
             "charset": "utf8mb4",
-            "connect_timeout": wait,
-            "read_timeout": seconds + 1 if seconds else None,
-            "write_timeout": seconds + 1 if seconds else None,
+            "connect_timeout": whole_seconds,
+            "read_timeout": seconds + 1,
+            "write_timeout": seconds + 1,
             "init_command": "SET SESSION " + ", ".join(f"{name}={value}" for name, value in variables.items()),
         }
 
@@ -208,9 +195,9 @@ class PostgresDriver:
     isolation_level: Isolation | None = "READ COMMITTED"
     is_remote = True
 
-    def __init__(self, password_file: Path | None, limits: TimeLimits) -> None:
+    def __init__(self, password_file: Path | None, timeout_seconds: float) -> None:
         self._password_file = password_file
-        self._limits = limits
+        self._timeout_seconds = timeout_seconds
 
     def make_url(self, url: URL) -> URL:
         """Return the address with the name of the Python driver in it."""
@@ -218,17 +205,13 @@ class PostgresDriver:
 
     def connect_arguments(self) -> Mapping[str, Any]:
         """Limit the time on both sides: the server ends the statement, and if it cannot, we leave."""
-        query = _whole(self._limits.query * 1000) if self._limits.query else 0
-        limits = {
-            "statement_timeout": query,
-            "lock_timeout": _whole(self._limits.wait * 1000),
-            "idle_in_transaction_session_timeout": query,
-        }
+        milliseconds = _whole(self._timeout_seconds * 1000)
+        limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
         return MappingProxyType(
             {
                 # libpq takes 1 for 2.
-                "connect_timeout": max(2, round(self._limits.wait)),
-                "options": " ".join(f"-c {name}={milliseconds}" for name, milliseconds in limits.items()),
+                "connect_timeout": max(2, round(self._timeout_seconds)),
+                "options": " ".join(f"-c {name}={milliseconds}" for name in limits),
                 "client_encoding": "utf8",
             }
         )
@@ -256,7 +239,7 @@ class PostgresDriver:
 
         if self._password_file is not None:
             named["password"] = read_password(self._password_file)
-        return bounded_connection((self._limits.query or math.inf) + 1).connect(*arguments, **named)
+        return bounded_connection(self._timeout_seconds + 1).connect(*arguments, **named)
 
 
 def read_password(path: Path) -> str:

@@ -8,7 +8,6 @@ replaced; every query, and every wait for a connection, has a time limit.
 from __future__ import annotations
 
 import copy
-import logging
 import re
 import sqlite3
 import threading
@@ -22,35 +21,18 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from slurmscope.archive.drivers import PATIENT, WRITES, Driver, choose_driver
-from slurmscope.archive.migrations import (
-    ShowStep,
-    Step,
-    check_version,
-    estimate_rows,
-    has_more_rows,
-    is_older,
-    one_migration_at_a_time,
-    plan_steps,
-    prepare_schema,
-    read_version,
-)
+from slurmscope.archive.drivers import WRITES, Driver, choose_driver
+from slurmscope.archive.schema_version import check_version, create_tables, has_tables
 from slurmscope.archive.session_lock import SessionLock, make_session_lock
 from slurmscope.archive.settings import ArchiveSettings
-from slurmscope.archive.tables import JOBS
 from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, ArchiveTooLarge
-from slurmscope.core.log import escape, fields
-
-logger = logging.getLogger(__name__)
-
+from slurmscope.core.log import escape
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 14
 RECYCLE_SECONDS = 1800
 SCHEMA_SECONDS = 10.0
 """How often readers check that the tables are still those of this release; writers always do."""
-AUTOMATIC_ROWS = 100_000
-"""An archive with at most so many jobs is migrated when it is opened, which takes seconds."""
 
 # Deadlock and lock wait in MariaDB; serialization failure and deadlock in PostgreSQL.
 _CONFLICTS = frozenset({1205, 1213, "40001", "40P01"})
@@ -73,10 +55,9 @@ class ArchiveConflict(ArchiveError):
 class Database:
     """Lend connections to one database, from any thread. Every failure is an ``ArchiveError``."""
 
-    def __init__(self, settings: ArchiveSettings, *, may_migrate: bool = True) -> None:
-        """Keep where it is, and whether opening it may migrate a small archive of an earlier release."""
+    def __init__(self, settings: ArchiveSettings) -> None:
+        """Set where it is; nothing is opened yet."""
         self.settings = settings
-        self._may_migrate = may_migrate
         self._url = make_url(settings.url)
         self._driver = choose_driver(self._url, settings)
         self._engine = _make_engine(self._url, self._driver, settings)
@@ -102,7 +83,7 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """Yield a connection in a transaction: committed at the end of the block, rolled back on an error."""
         with self._raising_archive_errors(), self._lend(lambda: self._writer().begin()) as connection:
-            check_version(connection, is_locking=True)
+            check_version(connection)
             self._check_writer(connection)
             yield connection
 
@@ -154,51 +135,18 @@ class Database:
                 self._prepare_schema()
                 self._is_prepared = True
 
-    def plan_migration(self) -> tuple[tuple[Step, int], ...]:
-        """Return what a migration would do, each step with about as many rows as its table has; change nothing."""
-        with self._raising_archive_errors(), self._patient_engine() as engine, engine.connect() as connection:
-            return tuple((step, estimate_rows(connection, step.table)) for step in plan_steps(connection))
-
-    def migrate(self, show_step: ShowStep) -> None:
-        """Create or migrate the tables, however long it takes."""
-        self._driver.make_room()
-        with self._raising_archive_errors(), self._patient_engine() as engine:
-            _prepare(engine, show_step)
-
     def _prepare_schema(self) -> None:
-        """Create the tables, or migrate a small archive; one that takes long is left to the command."""
-        # Within the ordinary time limit: an unreachable server is noticed here.
+        """Create the tables of a new archive; an unreachable server is noticed here."""
         with self._engine.connect() as connection:
-            version = read_version(connection)
-            if is_older(version) and not self._migrates_itself(connection):
-                raise ArchiveSchemaError(
-                    f"the archive has the schema {version} of an earlier release: stop the portals of that release, "
-                    "back it up, and run slurmscope archive migrate"
-                )
-        if not is_older(version):
-            _prepare(self._engine)
-            return
-        logger.info("migrating the archive to a new schema", extra=fields(archive=self._shown))
-        with self._patient_engine() as engine:
-            _prepare(engine)
-
-    def _migrates_itself(self, connection: Connection) -> bool:
-        return self._may_migrate and not has_more_rows(connection, JOBS, AUTOMATIC_ROWS)
+            is_created = has_tables(connection)
+        if not is_created:
+            create_tables(self._writer())
 
     def _check_schema(self, connection: Connection) -> None:
-        """Notice now and then that a later release has migrated the tables."""
+        """Notice now and then that another release has changed the tables."""
         if time.monotonic() >= self._check_schema_at:
             check_version(connection)
             self._check_schema_at = time.monotonic() + SCHEMA_SECONDS
-
-    @contextmanager
-    def _patient_engine(self) -> Iterator[Engine]:
-        """Yield an engine without the time limit of queries."""
-        engine = _make_engine(self._url, choose_driver(self._url, self.settings, PATIENT), self.settings)
-        try:
-            yield engine
-        finally:
-            engine.dispose()
 
     def _writer(self) -> Engine:
         return self._engine.execution_options(**{WRITES: True})
@@ -264,19 +212,6 @@ def _make_engine(url: URL, driver: Driver, settings: ArchiveSettings) -> Engine:
     )
     driver.attach(engine)
     return engine
-
-
-def _prepare(engine: Engine, show_step: ShowStep | None = None) -> None:
-    """Create or migrate the tables; retry once if another process did so at the same moment."""
-    writer = engine.execution_options(**{WRITES: True})
-    for is_last in (False, True):
-        try:
-            with one_migration_at_a_time(writer) as connection:
-                prepare_schema(connection, show_step)
-            return
-        except DBAPIError as error:
-            if is_last or error.connection_invalidated:
-                raise
 
 
 def _without_password(url: URL) -> str:

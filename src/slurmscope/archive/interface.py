@@ -126,7 +126,7 @@ class JobFilter:
     array_job_id: int | None = None
     het_job_id: int | None = None
     node: str = ""
-    """Name of a node that the job ran on; jobs that an older release archived are not found by it."""
+    """Name of a node that the job ran on."""
     shown_ids: tuple[str, ...] = ()
     """Job IDs as users write them; that of an array selects its tasks."""
     since_seconds: int | None = None

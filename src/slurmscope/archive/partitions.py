@@ -2,9 +2,7 @@
 """Keep reports and curves of each week in partitions of their own, which retention drops instead of deleting rows.
 
 Tables of PostgreSQL and MariaDB are partitioned by the number of the run, which grows: in each week the numbers begin
-at the week times 2^32. Rows without a partition of their week are in ``rest``. Rows of an archive that was created
-before schema 3 are in ``w0``: they are deleted one by one, and the partition is dropped when it is empty. SQLite has no
-partitions.
+at the week times 2^32. Rows without a partition of their week are in ``rest``. SQLite has no partitions.
 """
 
 from __future__ import annotations
@@ -37,8 +35,6 @@ PATIENCE_SECONDS = 2
 LOCK_NUMBER = 0x70617274
 """Advisory lock of PostgreSQL."""
 PARTITIONED = (REPORTS, CURVES)
-OLDER_WEEK = 0
-"""Number of the partition with all rows from before schema 3."""
 
 _PREFIX = "w"
 
@@ -62,7 +58,7 @@ def prepare_weeks(connection: Connection, now_seconds: int) -> None:
 
     Raise ``ArchiveError`` if MariaDB would have to copy much for that, and say how to do so.
     """
-    if not all(is_partitioned(connection, table.name) for table in PARTITIONED):
+    if connection.dialect.name == "sqlite":
         return
     this_week = week_of(now_seconds)
     _be_patient(connection)
@@ -79,13 +75,7 @@ def drop_week(connection: Connection, table: Table, before_seconds: int) -> int 
 
     One in a transaction: it keeps the table locked, and shortens the time limit of what follows.
     """
-    weeks = dict(read_weeks(connection, table))
-    older = weeks.pop(OLDER_WEEK, None)
-    if older is not None and _is_emptied(connection, table, min(weeks, default=None), before_seconds):
-        _be_patient(connection)
-        _drop(connection, table, older)
-        return 0
-    for week, name in sorted(weeks.items()):
+    for week, name in sorted(read_weeks(connection, table).items()):
         if (week + 1) * WEEK_SECONDS > before_seconds:
             break
         needed = select(JOBS.c.run_id).where(of_week(JOBS, week))
@@ -119,27 +109,6 @@ def of_week(table: Table, week: int) -> ColumnElement[bool]:
     return table.c.run_id.between(week * RUNS_A_WEEK, (week + 1) * RUNS_A_WEEK - 1)
 
 
-def _is_emptied(connection: Connection, table: Table, first_week: int | None, before_seconds: int) -> bool:
-    """Return whether the partition of older rows is empty, and new runs have had numbers of their week for long."""
-    if first_week is None or first_week * WEEK_SECONDS > before_seconds:
-        return False
-    # The last one, for which the index need not be read from where rows were deleted.
-    last = select(table.c.run_id).where(of_week(table, OLDER_WEEK)).order_by(table.c.run_id.desc()).limit(1)
-    return connection.scalar(last) is None
-
-
-def is_partitioned(connection: Connection, table_name: str) -> bool:
-    """Return whether a table is there and has partitions."""
-    if connection.dialect.name == "sqlite":
-        return False
-    return bool(connection.scalar(text(_CHECKS[connection.dialect.name]), {"table": table_name}))
-
-
-def partition_name(week: int) -> str:
-    """Return the name of the partition of a week; in PostgreSQL it follows that of the table."""
-    return f"{_PREFIX}{week}"
-
-
 def _be_patient(connection: Connection) -> None:
     """Give up soon: all that reads or writes the table waits."""
     if connection.dialect.name == "postgresql":
@@ -154,7 +123,7 @@ def _alter(connection: Connection, table: Table, change: str) -> None:
 
 
 def _create(connection: Connection, table: Table, week: int, *, is_next: bool) -> None:
-    begin, end, name = week * RUNS_A_WEEK, (week + 1) * RUNS_A_WEEK, partition_name(week)
+    begin, end, name = week * RUNS_A_WEEK, (week + 1) * RUNS_A_WEEK, f"{_PREFIX}{week}"
     if connection.dialect.name == "postgresql":
         bounds = f"FOR VALUES FROM ({begin}) TO ({end})"
         connection.execute(text(f"CREATE TABLE {table.name}_{name} PARTITION OF {table.name} {bounds}"))
@@ -214,10 +183,3 @@ _REST_BYTES = (
     "SELECT data_length FROM information_schema.partitions "
     "WHERE table_schema = DATABASE() AND table_name = :table AND partition_name = 'rest'"
 )
-_CHECKS = {
-    "postgresql": "SELECT count(*) FROM pg_partitioned_table WHERE partrelid = to_regclass(:table)",
-    "mariadb": (
-        "SELECT count(partition_name) FROM information_schema.partitions "
-        "WHERE table_schema = DATABASE() AND table_name = :table"
-    ),
-}

@@ -141,16 +141,10 @@ def _subtract_day(connection: Connection, locked: _LockedSums, day: int) -> None
         of_day = table.alias("sums_of_day")
         same_names = (name == of_day.c[name.name] for name in names)
         block = (first == first_key, table.c.span == BLOCK, table.c.day == day - day % BLOCK)
-        values = {
-            column.name: _known(column) - _known(of_day.c[column.name]) for column in table.c if not column.primary_key
-        }
+        values = {column.name: column - of_day.c[column.name] for column in table.c if not column.primary_key}
         connection.execute(update(table).values(values).where(*block, *locked.of_day(day, of_day), *same_names))
         connection.execute(delete(table).where(*block, table.c.jobs == 0))
     deleted = connection.execute(delete(table).where(*locked.of_day(day, table))).rowcount
     if deleted != len(jobs):
         # Sums that were not locked: of a job that was saved at this moment, and stays.
         raise ArchiveConflict("a job was saved while its day was deleted")
-
-
-def _known(column: Any) -> Any:
-    return func.coalesce(column, 0) if column.nullable else column

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Index, Integer, Table, bindparam, delete, func, literal_column
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, Table, bindparam, delete
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from slurmscope.archive.columns import METADATA, TABLE_OPTIONS, name_type
@@ -17,11 +17,11 @@ NO_RULE = ""
 
 _USE = (
     "jobs", "core_milliseconds", "measured_core_milliseconds", "used_core_milliseconds", "gpu_milliseconds",
-    "measured_gpu_milliseconds", "used_gpu_milliseconds", "jobs_with_findings",
+    "measured_gpu_milliseconds", "used_gpu_milliseconds", "jobs_with_findings", "blocked_core_milliseconds",
 )  # fmt: skip
 _LOSSES = (
-    "blocked_core_milliseconds", "failed_core_milliseconds", "timeout_core_milliseconds",
-    "unused_core_milliseconds", "failed_gpu_milliseconds", "timeout_gpu_milliseconds", "unused_gpu_milliseconds",
+    "failed_core_milliseconds", "timeout_core_milliseconds", "unused_core_milliseconds", "failed_gpu_milliseconds",
+    "timeout_gpu_milliseconds", "unused_gpu_milliseconds",
 )  # fmt: skip
 _OUTCOMES = (
     "advised", "followed", "ignored", "gone", "completed", "saving_runs", "saved_core_milliseconds",
@@ -35,7 +35,6 @@ def _sums(*names: str) -> list[Column[int]]:
 
 # Sums of ``span`` days from a day on, counted from 1970: single days, and blocks of them.
 # Thousandths of seconds, as whole numbers: what is added and subtracted again leaves exactly nothing.
-# Named ``slurmscope_daily`` before version 3: releases that would not update the sums below fail without it.
 DAILY = Table(
     "slurmscope_daily_sums",
     METADATA,
@@ -48,15 +47,13 @@ DAILY = Table(
     Column("partition", name_type(), primary_key=True),
     Column("state", name_type(STATE_LENGTH), primary_key=True),
     *_sums(*_USE),
-    # Since version 2; None in sums to which no later job was added.
-    Column("blocked_core_milliseconds", BigInteger),
     Index("slurmscope_daily_user", "user", "rule", "span", "day"),
     Index("slurmscope_daily_account", "account", "rule", "span", "day"),
     sqlite_with_rowid=False,
     **TABLE_OPTIONS,
 )
 
-# Since version 3: the same sums over all jobs by one name of theirs, so that those of all users are added up over a
+# The same sums over all jobs by one name of theirs, so that those of all users are added up over a
 # year without reading those of every user in every partition. ``dimension`` is the column of the name, or "rule".
 TOTALS = Table(
     "slurmscope_totals",
@@ -73,7 +70,7 @@ TOTALS = Table(
     **TABLE_OPTIONS,
 )
 
-# Since version 2: how many jobs of a shape waited how long, by the day of submission. Classes are numbered as
+# How many jobs of a shape waited how long, by the day of submission. Classes are numbered as
 # ``model.waiting_times`` does.
 WAITS = Table(
     "slurmscope_waits",
@@ -89,7 +86,7 @@ WAITS = Table(
     **TABLE_OPTIONS,
 )
 
-# Since version 2: sums of the outcomes of advice by month, counted from the year 0; they are kept when jobs are
+# Sums of the outcomes of advice by month, counted from the year 0; they are kept when jobs are
 # deleted. Thousandths of seconds, and of GiB-seconds, as whole numbers.
 ADVICE_SUMS = Table(
     "slurmscope_advice_sums",
@@ -100,7 +97,6 @@ ADVICE_SUMS = Table(
     Column("account", name_type(), primary_key=True),
     Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
     *_sums(*_OUTCOMES),
-    # Since version 3.
     Index("slurmscope_advice_sums_user", "user", "month"),
     Index("slurmscope_advice_sums_account", "account", "month"),
     sqlite_with_rowid=False,
@@ -126,14 +122,9 @@ def add_to_sums(dialect: str, table: Table) -> Any:
     sums = [column for column in table.columns if column.name not in keys]
     if dialect == "mariadb":
         added = mysql.insert(table)
-        return added.on_duplicate_key_update({column.name: _sum(column, added.inserted) for column in sums})
+        return added.on_duplicate_key_update({column.name: column + added.inserted[column.name] for column in sums})
     kind = postgresql if dialect == "postgresql" else sqlite
     inserted = kind.insert(table)
     return inserted.on_conflict_do_update(
-        index_elements=keys, set_={column.name: _sum(column, inserted.excluded) for column in sums}
+        index_elements=keys, set_={column.name: column + inserted.excluded[column.name] for column in sums}
     )
-
-
-def _sum(column: Any, added: Any) -> Any:
-    """Add; a sum that an older release wrote may be NULL. PyMySQL takes no parameters after the values."""
-    return (func.coalesce(column, literal_column("0")) if column.nullable else column) + added[column.name]

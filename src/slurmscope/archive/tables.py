@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Define the tables of the archive; ``migrations`` brings an older archive up to date.
+"""Define the tables of the archive.
 
 Lists read only the narrow table of jobs; reports and curves lie apart. Every index of a list ends in the order of the
 list, newest submission first, so that a page is read from the index and nothing is sorted. ``sum_tables`` has the sums.
@@ -21,7 +21,7 @@ from slurmscope.archive.columns import (
 from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
 from slurmscope.archive.texts import CLUSTER_LENGTH, RULE_LENGTH, SHOWN_LENGTH, STATE_LENGTH, TITLE_LENGTH
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 1
 
 SCHEMA = Table(
     "slurmscope_schema",
@@ -65,7 +65,6 @@ JOBS = Table(
     Column("wasted_gpu_seconds", Double),
     Column("worst", name_type(STATE_LENGTH)),
     Column("rules", Text, nullable=False),
-    # Since version 2; None in the rows that version 1 wrote, where they are unknown.
     Column("eligible_seconds", BigInteger),
     Column("wait_seconds", Double),
     Column("time_limit_seconds", BigInteger),
@@ -93,7 +92,6 @@ JOBS = Table(
     Index("slurmscope_jobs_user_name", "user", "name", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_het", "het_job_id"),
     Index("slurmscope_jobs_unfinished", "is_unfinished", "submit_seconds"),
-    # Since version 3.
     Index("slurmscope_jobs_cluster", "cluster", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_cluster_user", "cluster", "user", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_cluster_partition", "cluster", "partition", "submit_seconds", "job_id"),
@@ -112,15 +110,14 @@ FINDINGS = Table(
     Column("account", name_type(), nullable=False),
     Column("submit_seconds", BigInteger, nullable=False),
     Column("job_id", BigInteger, nullable=False),
-    # Since version 2.
-    Column("suggestion", name_type(TITLE_LENGTH)),
+    Column("suggestion", name_type(TITLE_LENGTH), nullable=False),
     Index("slurmscope_findings_rule", "rule", "submit_seconds", "job_id"),
     Index("slurmscope_findings_user", "user", "rule", "submit_seconds", "job_id"),
     Index("slurmscope_findings_account", "account", "rule", "submit_seconds", "job_id"),
     **TABLE_OPTIONS,
 )
 
-# Since version 2: which nodes a job ran on. A page of one node is found without looking at other jobs.
+# Which nodes a job ran on. A page of one node is found without looking at other jobs.
 JOB_NODES = Table(
     "slurmscope_job_nodes",
     METADATA,
@@ -135,7 +132,7 @@ JOB_NODES = Table(
     **TABLE_OPTIONS,
 )
 
-# Since version 2: ended runs without numbers that the time series server may return later.
+# Ended runs without numbers that the time series server may return later.
 INCOMPLETE = Table(
     "slurmscope_incomplete",
     METADATA,
@@ -167,7 +164,7 @@ CURVES = Table(
 )
 add_rest(CURVES)
 
-# Since version 2: what the later of two runs of the same name made of the advice that the earlier one got.
+# What the later of two runs of the same name made of the advice that the earlier one got.
 ADVICE = Table(
     "slurmscope_advice",
     METADATA,
@@ -247,7 +244,7 @@ AUDIT = Table(
     **TABLE_OPTIONS,
 )
 
-# Since version 2: notes and tags of staff, and saved filters of job lists.
+# Notes and tags of staff, and saved filters of job lists.
 NOTES = Table(
     "slurmscope_notes",
     METADATA,

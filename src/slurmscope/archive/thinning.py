@@ -36,8 +36,6 @@ STEP_SECONDS = DAY_SECONDS
 """Jobs of how many seconds one query looks at: few of them may have ended lately."""
 RUNS_AT_ONCE = 2_000
 """Runs that one query reads to find jobs that were archived late: nearly all were archived in time."""
-_EARLIER_PARTS = 4
-"""Numbers that earlier releases stored: they did not look for jobs that were archived late."""
 MAX_SECONDS = 5.0
 """The rest waits for the next call: the reporter has other work."""
 
@@ -178,7 +176,4 @@ def _read_progress(connection: Connection) -> ThinningProgress:
     if not all(part.isdecimal() for part in text.split()):
         return ThinningProgress()
     parts = [int(part) for part in text.split()]
-    if len(parts) == _EARLIER_PARTS:
-        newest = connection.scalar(select(func.max(JOBS.c.run_id))) or 0
-        return ThinningProgress._make([*parts, newest, newest])
     return ThinningProgress(*parts) if len(parts) == len(ThinningProgress._fields) else ThinningProgress()

@@ -224,7 +224,7 @@ def _total_sums() -> tuple[ColumnElement[Any], ...]:
 @cache
 def _daily_sums() -> tuple[ColumnElement[Any], ...]:
     """Return the columns of sums; to make them anew for every statement takes longer than many statements do."""
-    kept = tuple(func.coalesce(DAILY.c[name], 0) if DAILY.c[name].nullable else DAILY.c[name] for name in SUMS)
+    kept = tuple(DAILY.c[name] for name in SUMS)
     return tuple(func.sum(amount) for amount in (*kept, *loss_columns(DAILY.c.state, kept)))
 
 

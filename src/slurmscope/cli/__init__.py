@@ -42,7 +42,7 @@ COMMAND_GROUPS = {
         "token": "Create, list and revoke API tokens.",
         "trace": "Create keys and job tokens for tracing.",
         "audit": "List which jobs support staff accessed.",
-        "archive": "Back up and migrate the job archive.",
+        "archive": "Back up the job archive.",
         "simulate": "Write simulated Slurm commands for testing.",
     },
 }

@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provide ``slurmscope archive``: back up and migrate the archive of jobs."""
+"""Provide ``slurmscope archive``: back up the archive of jobs."""
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 import click
@@ -25,9 +20,8 @@ from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.log import escape
 from slurmscope.core.sqlite_backup import ShowPages, back_up
-from slurmscope.core.units import format_bytes, format_ratio, format_seconds
+from slurmscope.core.units import format_bytes, format_ratio
 from slurmscope.recorder.settings import RecorderSettings
-from slurmscope.reports.migration import migrate_archive
 from slurmscope.reports.sources import is_readable_file, no_archive, sqlite_path
 
 
@@ -78,63 +72,16 @@ def _server_advice(url: str) -> str:
     )
 
 
-INTERVAL_SECONDS = 10.0
-
-
-class StepProgress:
-    """Print a line when a step begins, and every ten seconds how long it has run."""
-
-    def __init__(self) -> None:
-        """Start the clock."""
-        self._began = self._step_began = time.monotonic()
-        self._step = ""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name="progress", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    @property
-    def seconds(self) -> float:
-        """Return how long the task has taken so far."""
-        return time.monotonic() - self._began
-
-    def show(self, number: int, count: int, title: str) -> None:
-        """Print a step that begins."""
-        self._step, self._step_began = f"{number}/{count}", time.monotonic()
-        write_text(f"{self._step} {escape(title)}")
-
-    def _repeat(self) -> None:
-        # The task itself notices that the output was closed.
-        with contextlib.suppress(OSError, ValueError):
-            while not self._ended.wait(INTERVAL_SECONDS):
-                if self._step:
-                    write_text(f"{self._step} has run for {format_seconds(time.monotonic() - self._step_began)}")
-
-
 _EXAMPLES = (
     "slurmscope archive backup /backup/archive.db",
     "slurmscope archive backup archive.db --recorder recorder.db --force",
-)
-_MIGRATE_EXAMPLES = (
-    "slurmscope archive migrate --dry-run",
-    "slurmscope archive migrate --config.file /etc/slurmscope/portal.toml",
 )
 
 
 def make_command() -> click.Command:
     """Build the group."""
-    examples = format_examples(*_EXAMPLES, *_MIGRATE_EXAMPLES)
-    group = click.Group("archive", help="Back up and migrate the archive of jobs.", epilog=examples)
+    group = click.Group("archive", help="Back up the archive of jobs.", epilog=format_examples(*_EXAMPLES))
     group.add_command(_backup_command())
-    group.add_command(_migrate_command())
     return group
 
 
@@ -170,41 +117,6 @@ def _back_up(*, file: Path, recorder: Path | None, force: bool, **given: object)
             write_text(f"{escape(str(written))}: {format_bytes(size_bytes)}")
     finally:
         signal.signal(signal.SIGTERM, before)
-    return 0
-
-
-def _migrate_command() -> click.Command:
-    return SettingsCommand(
-        "migrate",
-        callback=_migrate,
-        params=[
-            click.Option(
-                ["--dry-run"],
-                is_flag=True,
-                help="Print the steps, the rows of their tables and a rough duration; change nothing.",
-            ),
-            *options_for(section for section in find_sections("portal") if section.name == "archive"),
-        ],
-        help="Migrate the archive to the tables of this release, without a query timeout. First stop the portals of "
-        "earlier releases, and back up the archive.",
-        examples=_MIGRATE_EXAMPLES,
-        shown=("archive.url",),
-    )
-
-
-def _migrate(*, dry_run: bool, **given: object) -> int:
-    with StepProgress() as progress:
-        steps = migrate_archive(load_config("portal", given), progress.show, is_dry_run=dry_run)
-    if not steps:
-        write_text("the archive has the tables of this release; there is nothing to do")
-    elif dry_run:
-        write_text(f"{len(steps)} step{'' if len(steps) == 1 else 's'}:")
-        for step in steps:
-            write_text(f"{escape(step.title)}; {step.table} has about {step.rows:,} rows")
-        write_text(f"roughly {format_seconds(sum(step.seconds for step in steps))} in all, on an idle server")
-        write_text("nothing was changed: this was a dry run")
-    else:
-        write_text(f"the archive was migrated in {format_seconds(progress.seconds)}")
     return 0
 
 

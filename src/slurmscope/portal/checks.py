@@ -100,7 +100,7 @@ def _check_settings(config: Config) -> str:
 
 
 def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]:
-    """Check the archive without creating or migrating it: the portal could not write to a file of another user."""
+    """Check the archive without creating it: the portal could not write to a file of another user."""
     settings = config.of(ArchiveSettings)
     try:
         archive = open_known_archive(settings)

@@ -124,8 +124,8 @@ def find_mixed_clusters(settings: PrometheusSettings, read: Sequence[str], archi
     return f"jobs of {', '.join(names)} may have equal IDs, whose series in one Prometheus are added up"
 
 
-def open_archive(settings: ArchiveSettings, *, may_migrate: bool = True) -> SqlArchive:
-    """Return the archive of these settings; close it in the end. ``may_migrate`` is that of :class:`Database`.
+def open_archive(settings: ArchiveSettings) -> SqlArchive:
+    """Return the archive of these settings; close it in the end.
 
     Nothing is read or written before the first query, so an unreachable server does not prevent a start.
     """
@@ -136,7 +136,7 @@ def open_archive(settings: ArchiveSettings, *, may_migrate: bool = True) -> SqlA
         if error.name and error.name.startswith("slurmscope"):
             raise
         raise MissingExtraError("the archive of jobs", "reports") from error
-    return SqlArchive(Database(settings, may_migrate=may_migrate))
+    return SqlArchive(Database(settings))
 
 
 _SQLITE = "sqlite:///"
@@ -244,11 +244,11 @@ def open_recorded(config: Config, environment: Mapping[str, str]) -> SeriesSourc
 
 
 def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:
-    """Open an archive without creating or migrating one; None for a file that does not exist or is not readable."""
+    """Open an archive without creating a file; None for a file that does not exist or is not readable."""
     path = sqlite_path(settings.url)
     if path is not None and not is_readable_file(path):
         return None
-    return open_archive(settings, may_migrate=False)
+    return open_archive(settings)
 
 
 def no_archive(settings: ArchiveSettings) -> ConfigError:

@@ -26,7 +26,7 @@ JOB: dict[str, Any] = {
     "tres_alloc": "1=2,2=200,3=18446744073709551614,4=2,5=2,1001=4", "tres_req": "1=2,2=200,4=2,5=2,1001=4",
     "exit_code": 0, "id_array_job": 0, "id_array_task": NO_VALUE, "het_job_id": 0, "het_job_offset": NO_VALUE,
     "state_reason_prev": 0, "work_dir": "/home/bob", "submit_line": "sbatch x", "restart_cnt": None, NOW: 1794742200,
-    "std_out": None, "std_err": None, "failed_node": None, "kill_requid": None,
+    "std_out": None, "std_err": None, "failed_node": None, "kill_requid": None, "rpc_version": None,
 }  # fmt: skip
 STEP: dict[str, Any] = {
     "job_db_inx": 6, "id_step": 0, "step_het_comp": NO_VALUE, "state": 3, "time_start": 1794742130,
@@ -67,8 +67,6 @@ def test_who_cancelled_a_job_is_known_for_cancelled_jobs(state: int, uid: int | 
 
 def test_step_knows_its_nodes() -> None:
     assert ["lab0n3"] == [step.node_list for step in read(STEP).steps]
-    # The view of an earlier version.
-    assert [""] == [step.node_list for step in read({**STEP, "nodelist": None}).steps]
 
 
 def test_cores_asked_for_are_told_beside_those_given() -> None:
@@ -92,10 +90,9 @@ def test_cores_asked_for_are_told_beside_those_given() -> None:
         pytest.param(2, 0, 1794757676, 0, id="by a clock that is ahead"),
         pytest.param(2, 0, 0, 0, id="moment not told"),
         pytest.param(3, 1794757688, 1794757668, 0, id="resuming missed"),
-        pytest.param(3, 1794757688, None, 0, id="view without the column"),
     ],
 )
-def test_suspended_time_is_that_of_sacct(state: int, end: int, told: int | None, suspended: int) -> None:
+def test_suspended_time_is_that_of_sacct(state: int, end: int, told: int, suspended: int) -> None:
     times = {"time_start": 1794757663, "time_end": end, NOW: 1794757675}
 
     assert suspended == read(state=state, time_suspended=told, **times).suspended_seconds
@@ -205,7 +202,6 @@ def test_signals_are_those_of_the_kernel(signal: int, has_core: bool) -> None:
         pytest.param({"rpc_version": 44 << 8}, 200, id="25.11"),
         pytest.param({"rpc_version": 45 << 8}, 200, id="26.05"),
         pytest.param({"rpc_version": None}, 72, id="unregistered"),
-        pytest.param({}, 72, id="view of an earlier version"),
     ],
 )
 def test_high_exit_codes_are_those_of_sacct_of_the_release(release: dict[str, int], code: int) -> None:

@@ -16,14 +16,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from slurmscope.archive import migrations
 from slurmscope.archive import retention as day_retention
 from slurmscope.archive import sql_archive as archive_module
-from slurmscope.archive import tables as schema
 from slurmscope.archive.access import TokenStore
 from slurmscope.archive.engine import ArchiveConflict
 from slurmscope.archive.interface import GroupBy, JobFilter
-from slurmscope.archive.migrations import Step
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.core.errors import ArchiveError, ArchiveTooLarge
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
@@ -61,36 +58,6 @@ def test_file_of_another_kind_is_reported(path: Path) -> None:
 
 def test_directory_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
     assert "Is a directory" in refusal(open_at(tmp_path))
-
-
-def test_archive_of_a_later_release_is_skipped(archive: SqlArchive, path: Path) -> None:
-    archive.save([make_report()])
-    with archive.database.writing() as connection:
-        connection.execute(text("UPDATE slurmscope_schema SET version = 99"))
-
-    assert "the archive has the schema 99 of a later release, and this one supports 3: update slurmscope" == refusal(
-        open_at(path)
-    )
-
-
-def test_older_archive_is_brought_up_to_date_step_by_step(
-    archive: SqlArchive, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive.save([make_report()])
-    steps: list[int] = []
-
-    def step(number: int) -> Step:
-        return Step(f"step {number}", schema.JOBS, lambda _: steps.append(number))
-
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 5)
-    monkeypatch.setattr(migrations, "MIGRATIONS", {3: [step(3)], 4: [step(4)]})
-
-    for _ in range(2):
-        again = open_at(path)
-        assert (make_report(),) == again.find(EVERYTHING, 4711)
-        again.close()
-
-    assert [3, 4] == steps
 
 
 def test_writer_that_never_ends_costs_an_error_and_readers_go_on(archive: SqlArchive, path: Path) -> None:

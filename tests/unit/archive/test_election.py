@@ -103,7 +103,7 @@ def test_file_with_two_names_has_one_lock(archive: SqlArchive, tmp_path: Path) -
         theirs.release()
 
 
-def test_process_of_an_earlier_release_steps_down(archive: SqlArchive) -> None:
+def test_process_steps_down_when_the_tables_are_those_of_another_release(archive: SqlArchive) -> None:
     lock = archive.database.make_lock(record_name(DUTY))
     with closing(Election(archive.database, DUTY)) as election:
         election.campaign()

@@ -118,15 +118,3 @@ def test_late_curves_that_take_long_go_on_in_the_next_call(
 
 def is_thinned(archive: SqlArchive, job_id: int) -> bool:
     return THINNED in archive.find(EVERYTHING, job_id)[0].missing
-
-
-def test_progress_of_an_earlier_release_is_kept(archive: SqlArchive) -> None:
-    """It stored four numbers; to read all curves again would take hours."""
-    archive.thin_curves(START + DAY, 12)
-    checkpoints = Checkpoints(archive.database)
-    stored = checkpoints.read_checkpoint(curve_thinning.CHECKPOINT) or ""
-    checkpoints.write_checkpoint(curve_thinning.CHECKPOINT, " ".join(stored.split()[:4]))
-
-    assert [0, 0] == [archive.thin_curves(START + day * DAY, 12) for day in (1, 2)]
-    archive.save([make_report(make_record(JOBS + 1))])
-    assert 1 == archive.thin_curves(START + 3 * DAY, 12), "jobs that are archived late are found from then on"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``slurmscope archive`` saves what the portal and ``up`` cannot make again, and migrates it to new tables."""
+"""``slurmscope archive`` saves what the portal and ``up`` cannot make again."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.archive.interface import JobFilter
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.recorder.recorder import Recorder
 from slurmscope.recorder.settings import RecorderSettings
 from slurmscope.reports.sources import open_archive, open_known_archive
-from tests.contracts.migration import make_version_1
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS, run_slurmscope
 
@@ -187,39 +185,3 @@ def test_flush_waits_for_nobody(tmp_path: Path, archive: SqlArchive) -> None:
         archive.flush()
         # Waiting for the other writer would take the whole timeout of ten seconds.
         assert time.monotonic() - started < ArchiveSettings().timeout
-
-
-def migrate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_slurmscope("archive", "migrate", "--archive.url", f"{folder}/archive.db", *arguments)
-
-
-def test_older_archive_is_migrated_after_a_dry_run(archive: SqlArchive, tmp_path: Path) -> None:
-    make_version_1(archive)
-    archive.close()
-    before = (tmp_path / "archive.db").read_bytes()
-
-    dry = migrate(tmp_path, "--dry-run")
-    after_dry_run = (tmp_path / "archive.db").read_bytes()
-    done, again = migrate(tmp_path), migrate(tmp_path)
-
-    assert (0, "", before) == (dry.returncode, dry.stderr, after_dry_run)
-    column = "ALTER TABLE slurmscope_jobs ADD COLUMN eligible_seconds BIGINT"
-    assert f"{column}; slurmscope_jobs has about 2 rows" in dry.stdout.splitlines()
-    first, *planned, duration, end = dry.stdout.splitlines()
-    assert (f"{len(planned)} steps:", "nothing was changed: this was a dry run") == (first, end)
-    assert "roughly under 0.1 s in all, on an idle server" == duration
-    steps = len(planned)
-    *shown, last = (line for line in done.stdout.splitlines() if " has run for " not in line)
-    assert [f"{number}/{steps}" for number in range(1, steps + 1)] == [line.partition(" ")[0] for line in shown]
-    assert last.startswith("the archive was migrated in ")
-    assert "the archive has the tables of this release; there is nothing to do\n" == again.stdout
-    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as migrated:
-        assert 2 == len(migrated.list_jobs(EVERYTHING, JobFilter()).rows)
-
-
-def test_no_archive_is_made_by_a_migration(tmp_path: Path) -> None:
-    done = migrate(tmp_path)
-
-    assert 2 == done.returncode
-    assert "there is no readable archive" in done.stderr
-    assert [] == list(tmp_path.iterdir())

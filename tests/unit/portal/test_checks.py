@@ -25,8 +25,9 @@ from slurmscope.portal.settings import portal_sections
 from slurmscope.reporter.reporter import CHECKPOINT, CLUSTER_CHECKPOINT
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.sources import open_archive
-from tests.contracts.migration import make_version_1
+from tests.contracts.schema_version import set_version
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
+from tests.fakes.reports import make_report
 from tests.fakes.scripted_server import scripted_server
 
 RHYTHM = ReporterSettings()
@@ -129,15 +130,16 @@ def test_archive_is_not_created(tmp_path: Path) -> None:
     assert [] == list(tmp_path.iterdir())
 
 
-def test_archive_of_another_release_is_reported_and_not_migrated(tmp_path: Path) -> None:
+def test_archive_of_another_release_is_reported(tmp_path: Path) -> None:
     with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as archive:
-        make_version_1(archive)
+        archive.save([make_report()])
+        set_version(archive, 99)
     before = (tmp_path / "archive.db").read_bytes()
 
     check = examine(tmp_path)["archive"]
 
     assert not check.is_good
-    assert "schema 1 of an earlier release" in check.message
+    assert "schema 99, and this release supports only schema 1" in check.message
     assert "docs/portal.md" in check.advice
     assert before == (tmp_path / "archive.db").read_bytes()
 

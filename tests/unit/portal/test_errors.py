@@ -195,11 +195,11 @@ def test_busy_portal_is_not_called_unreachable(kind: type[FakeBackend], status: 
 
 def test_archive_of_another_release_is_named() -> None:
     class Older(BrokenBackend):
-        failure = lambda: ArchiveSchemaError("the archive has the schema 99 of a later release: update slurmscope")  # noqa: E731
+        failure = lambda: ArchiveSchemaError("the archive has schema 99, and this release supports only schema 1")  # noqa: E731
 
     client = PortalClient(Older(archive=make_backend().archive).make_app(), "ada")
     page, answer = client.get("/jobs/4711"), client.get("/api/v2/jobs/4711")
     assert (503, 503, "60") == (page.status_code, answer.status_code, page.headers["retry-after"])
-    sentence = "Jobs cannot be shown: the archive has the schema 99 of a later release: update slurmscope."
+    sentence = "Jobs cannot be shown: the archive has schema 99, and this release supports only schema 1."
     assert sentence in Page(page.text).text
     assert {"error": sentence} == answer.json()
