@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurmscope.archive.interface import IncompleteRun, JobFilter, JobPage, JobRow, PagePosition, RunId
+from slurmscope.archive.interface import IncompleteRun, JobFilter, JobPage, PagePosition, RunId
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import ArchiveError, ArchiveTooLarge, SourceError
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport

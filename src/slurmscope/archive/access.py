@@ -21,10 +21,9 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 
 from slurmscope.archive.engine import Database
-from slurmscope.archive.job_rows import person_name
 from slurmscope.archive.queries import MAX_ROWS
 from slurmscope.archive.tables import AUDIT, TOKENS
-from slurmscope.archive.texts import NAME_LENGTH, TITLE_LENGTH, short_text
+from slurmscope.archive.texts import NAME_LENGTH, TITLE_LENGTH, person_name, short_text
 from slurmscope.core.errors import ArchiveError
 from slurmscope.core.log import fields
 from slurmscope.jobs.viewer import Viewer, ViewerRole

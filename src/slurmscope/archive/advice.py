@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select
 
 from slurmscope.archive.engine import Database
-from slurmscope.archive.job_rows import MOST_SECONDS, ColumnValues, RunKey, cluster_name, person_name, rules_of, run_key
+from slurmscope.archive.job_columns import MOST_SECONDS
+from slurmscope.archive.job_rows import ColumnValues, RunKey, rules_of, run_key
 from slurmscope.archive.queries import MAX_ROWS, visible_at_all
 from slurmscope.archive.sum_tables import ADVICE_SUMS, add_to_sums
 from slurmscope.archive.tables import ADVICE, FINDINGS, JOBS
+from slurmscope.archive.texts import cluster_name, person_name
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.advice import (
     COMMON_NAMES,

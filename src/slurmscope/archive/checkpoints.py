@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from slurmscope.archive.engine import ArchiveConflict, Database
-from slurmscope.archive.job_rows import person_name
 from slurmscope.archive.tables import CHECKPOINTS, MAILS, OPT_OUTS
-from slurmscope.archive.texts import short_text
+from slurmscope.archive.texts import person_name, short_text
 
 VALUE_LENGTH = 10_000
 MAX_LISTED = 1000

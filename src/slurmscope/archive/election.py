@@ -21,8 +21,8 @@ from sqlalchemy import Connection, select
 
 from slurmscope.archive.checkpoints import put_row
 from slurmscope.archive.engine import Database
-from slurmscope.archive.job_rows import person_name
 from slurmscope.archive.tables import CHECKPOINTS
+from slurmscope.archive.texts import person_name
 from slurmscope.core.errors import ArchiveError
 from slurmscope.core.log import escape, fields
 

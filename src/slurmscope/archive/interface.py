@@ -8,89 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric, MetricRange
-from slurmscope.jobs.findings import find_state_cause
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Severity
+from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import WaitingTime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRow:
-    """Hold one line of a job list; ratios are 0 to 1, None when not measured."""
-
-    cluster: str
-    job_id: int
-    shown_id: str
-    array_job_id: int | None
-    name: str
-    user: str
-    account: str
-    partition: str
-    state: str
-    submit_seconds: int
-    start_seconds: int | None
-    end_seconds: int | None
-    run_seconds: float
-    nodes: int
-    cpus: int | None
-    gpus: int
-    memory_bytes: float | None
-    cpu_ratio: float | None
-    memory_ratio: float | None
-    gpu_ratio: float | None
-    time_ratio: float | None
-    core_seconds: float
-    """Cores times run time."""
-    wasted_core_seconds: float | None
-    wasted_gpu_seconds: float | None
-    worst: Severity | None
-    rules: tuple[str, ...]
-    eligible_seconds: int | None = None
-    wait_seconds: float | None = None
-    """From the time the job was eligible to start, else from its submission, to its start."""
-    time_limit_seconds: int | None = None
-    """None is unknown or unlimited."""
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    derived_exit_code: int | None = None
-    """Highest exit code of the steps, as Slurm's DerivedExitCode."""
-    derived_exit_signal: int | None = None
-    het_job_id: int | None = None
-    het_offset: int | None = None
-    tasks: int | None = None
-    blocked_core_seconds: float | None = None
-    reason: str = ""
-    """Why a pending job waits, in Slurm's word; empty for all others."""
-    array_tasks: int = 1
-    """How many jobs this line stands for: the pending tasks of an array are one line."""
-
-    @property
-    def is_pending(self) -> bool:
-        """Return whether this is a line of pending jobs, which are not archived."""
-        return bool(self.reason)
-
-    @property
-    def lost_core_seconds(self) -> float | None:
-        """Return the lost core time, from all causes; None when it is not known."""
-        if find_state_cause(self.state) is not None:
-            return self.core_seconds
-        if self.wasted_core_seconds is None:
-            return self.blocked_core_seconds
-        return self.wasted_core_seconds + (self.blocked_core_seconds or 0.0)
-
-    @property
-    def lost_gpu_seconds(self) -> float | None:
-        """Return the lost GPU time, from all causes; None when it is not known."""
-        is_lost = find_state_cause(self.state) is not None
-        return self.gpus * self.run_seconds if is_lost and self.gpus else self.wasted_gpu_seconds
-
-    @property
-    def is_too_short(self) -> bool:
-        """Return whether the job has no findings because it ran too short to be judged by most rules."""
-        return self.worst is None and self.start_seconds is not None and self.run_seconds < MIN_JUDGED_SECONDS
-
 
 RunId = tuple[str, int, int]
 """Identify one run as accounting and the archive do: by cluster, job ID and submit time."""

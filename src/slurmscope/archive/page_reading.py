@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Row, func, select
 
 from slurmscope.archive.daily_sums import BLOCK
 from slurmscope.archive.interface import GroupBy, JobFilter, PagePosition
-from slurmscope.archive.job_rows import cluster_name, rule_name
 from slurmscope.archive.queries import LIST_COLUMNS, conditions, named, newest_named, pages
 from slurmscope.archive.sum_tables import TOTALS
 from slurmscope.archive.tables import JOBS
+from slurmscope.archive.texts import cluster_name, rule_name
 from slurmscope.jobs.viewer import Viewer
 
 NEWEST_JOBS = (1_000, 10_000)

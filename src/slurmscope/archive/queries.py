@@ -13,10 +13,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Select, and_, or_, select, true, tuple_, union_all
 
 from slurmscope.archive.interface import JobFilter, PagePosition
-from slurmscope.archive.job_rows import LIST_NAMES, RULE_SEPARATOR, cluster_name, person_name, rule_name, state_name
+from slurmscope.archive.job_rows import LIST_NAMES
 from slurmscope.archive.metric_ranges import MetricRange
 from slurmscope.archive.tables import FINDINGS, JOB_NODES, JOBS
-from slurmscope.archive.texts import valid_text
+from slurmscope.archive.texts import RULE_SEPARATOR, cluster_name, person_name, rule_name, state_name, valid_text
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.slurm.states import RUNNING
 

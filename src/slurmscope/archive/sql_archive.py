@@ -18,13 +18,13 @@ from slurmscope.archive.interface import (
     IncompleteRun,
     JobFilter,
     JobPage,
-    JobRow,
     PagePosition,
     RunId,
     TotalOrder,
     UseTotal,
 )
-from slurmscope.archive.job_rows import as_job_row, cluster_name, person_name
+from slurmscope.archive.job_columns import JobRow
+from slurmscope.archive.job_rows import as_job_row
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric
 from slurmscope.archive.page_reading import read_page
 from slurmscope.archive.partitions import PARTITIONED, drop_week, prepare_weeks
@@ -39,7 +39,7 @@ from slurmscope.archive.retention import (
 )
 from slurmscope.archive.save import prepare_reports, write_reports
 from slurmscope.archive.tables import CURVES, INCOMPLETE, JOBS, REPORTS
-from slurmscope.archive.texts import TITLE_LENGTH, short_text, valid_text
+from slurmscope.archive.texts import TITLE_LENGTH, cluster_name, person_name, short_text, valid_text
 from slurmscope.archive.thinning import thin_old_curves
 from slurmscope.archive.totals import add_up, count_jobs, total_statements
 from slurmscope.archive.wait_times import read_waiting_times

@@ -25,9 +25,8 @@ from slurmscope.archive.interface import (
     SavedViews,
     StaffNotes,
 )
-from slurmscope.archive.job_rows import cluster_name, person_name
 from slurmscope.archive.tables import NOTES, TAGS, VIEWS
-from slurmscope.archive.texts import short_text
+from slurmscope.archive.texts import cluster_name, person_name, short_text
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.viewer import Viewer
 

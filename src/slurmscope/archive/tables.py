@@ -7,7 +7,11 @@ list, newest submission first, so that a page is read from the index and nothing
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, Text
+from sqlalchemy.types import TypeEngine
 
 from slurmscope.archive.columns import (
     BODY_TYPE,
@@ -18,6 +22,7 @@ from slurmscope.archive.columns import (
     add_rest,
     name_type,
 )
+from slurmscope.archive.job_columns import ARCHIVED_COLUMNS, ColumnType, JobColumn
 from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
 from slurmscope.archive.texts import CLUSTER_LENGTH, RULE_LENGTH, SHOWN_LENGTH, STATE_LENGTH, TITLE_LENGTH
 
@@ -31,51 +36,27 @@ SCHEMA = Table(
     **TABLE_OPTIONS,
 )
 
+_TYPES: Mapping[ColumnType, TypeEngine[Any]] = {
+    ColumnType.TEXT: Text(),
+    ColumnType.WHOLE: BigInteger(),
+    ColumnType.SMALL: Integer(),
+    ColumnType.NUMBER: Double(),
+}
+
+
+def _type_of(column: JobColumn) -> TypeEngine[Any]:
+    return _TYPES.get(column.type) or name_type(column.length)
+
+
 JOBS = Table(
     "slurmscope_jobs",
     METADATA,
     Column("run_id", RUN_TYPE, primary_key=True),
-    Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
-    Column("job_id", BigInteger, nullable=False),
-    Column("submit_seconds", BigInteger, nullable=False),
-    Column("shown_id", name_type(SHOWN_LENGTH), nullable=False),
-    Column("array_job_id", BigInteger),
-    Column("name", name_type(TITLE_LENGTH), nullable=False),
-    Column("user", name_type(), nullable=False),
-    Column("account", name_type(), nullable=False),
-    Column("partition", name_type(), nullable=False),
-    Column("state", name_type(STATE_LENGTH), nullable=False),
-    Column("start_seconds", BigInteger),
-    Column("end_seconds", BigInteger),
+    *(Column(name, _type_of(column), nullable=column.is_nullable) for name, column in ARCHIVED_COLUMNS.items()),
     Column("is_unfinished", Boolean, nullable=False),
-    Column("run_seconds", Double, nullable=False),
-    Column("nodes", BigInteger, nullable=False),
-    Column("cpus", BigInteger, nullable=False),
-    Column("gpus", BigInteger, nullable=False),
-    Column("memory_bytes", Double),
-    Column("cpu_ratio", Double),
-    Column("memory_ratio", Double),
-    Column("gpu_ratio", Double),
-    Column("time_ratio", Double),
-    Column("core_seconds", Double, nullable=False),
     Column("used_core_seconds", Double),
-    Column("wasted_core_seconds", Double),
     Column("gpu_seconds", Double, nullable=False),
     Column("used_gpu_seconds", Double),
-    Column("wasted_gpu_seconds", Double),
-    Column("worst", name_type(STATE_LENGTH)),
-    Column("rules", Text, nullable=False),
-    Column("eligible_seconds", BigInteger),
-    Column("wait_seconds", Double),
-    Column("time_limit_seconds", BigInteger),
-    Column("exit_code", Integer),
-    Column("exit_signal", Integer),
-    Column("derived_exit_code", Integer),
-    Column("derived_exit_signal", Integer),
-    Column("het_job_id", BigInteger),
-    Column("het_offset", BigInteger),
-    Column("tasks", BigInteger),
-    Column("blocked_core_seconds", Double),
     Index("slurmscope_jobs_run", "job_id", "cluster", "submit_seconds", unique=True),
     Index("slurmscope_jobs_submit", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_user", "user", "submit_seconds", "job_id"),

@@ -24,6 +24,10 @@ SHOWN_LENGTH = 64
 TITLE_LENGTH = 512
 
 
+RULE_SEPARATOR = ","
+"""Between the rules of one job."""
+
+
 _INVALID = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -51,3 +55,23 @@ def short_name(text: str, limit: int) -> str:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
     return f"{name[: limit - _DIGEST_LENGTH - 1]}…{digest}"
+
+
+def cluster_name(text: str) -> str:
+    """Return the name of a cluster as the table has it."""
+    return short_name(text, CLUSTER_LENGTH)
+
+
+def person_name(text: str) -> str:
+    """Return the name of a user, an account or a partition as the table has it."""
+    return short_name(text, NAME_LENGTH)
+
+
+def state_name(text: str) -> str:
+    """Return the state of a job as the table has it."""
+    return short_text(text, STATE_LENGTH)
+
+
+def rule_name(text: str) -> str:
+    """Return the name of a rule as the table has it."""
+    return short_name(text.replace(RULE_SEPARATOR, " "), RULE_LENGTH)

@@ -14,11 +14,12 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, cas
 
 from slurmscope.archive.daily_sums import BLOCK, DAY, SUMS, TOTAL_SUMS, loss_columns
 from slurmscope.archive.interface import GroupBy, JobFilter, TotalOrder, UseTotal
-from slurmscope.archive.job_rows import LATEST_SECONDS, cluster_name, person_name, rule_name, state_name
+from slurmscope.archive.job_columns import LATEST_SECONDS
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric
 from slurmscope.archive.queries import conditions, page_key, visible, visible_at_all
 from slurmscope.archive.sum_tables import DAILY, NO_RULE, TOTALS
 from slurmscope.archive.tables import FINDINGS, JOBS
+from slurmscope.archive.texts import cluster_name, person_name, rule_name, state_name
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.viewer import Viewer
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select
 
-from slurmscope.archive.job_rows import cluster_name, person_name
 from slurmscope.archive.sum_tables import WAITS, add_to_sums
+from slurmscope.archive.texts import cluster_name, person_name
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.wait_times import (
     WaitingTime,

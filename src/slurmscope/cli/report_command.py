@@ -13,7 +13,8 @@ from pathlib import Path
 
 import click
 
-from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.output import (

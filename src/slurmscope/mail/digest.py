@@ -8,7 +8,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from slurmscope.archive.interface import Archive, JobFilter, JobRow, UseTotal
+from slurmscope.archive.interface import Archive, JobFilter, UseTotal
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.findings import RULES, LossCause, find_state_cause
 from slurmscope.reports.rule_trial import read_ended

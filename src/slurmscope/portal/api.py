@@ -14,7 +14,8 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from slurmscope import __version__
-from slurmscope.archive.interface import GroupBy, JobFilter, JobRow, UseTotal
+from slurmscope.archive.interface import GroupBy, JobFilter, UseTotal
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.metric_ranges import JobMetric
 from slurmscope.jobs.render.json import render_json
 from slurmscope.jobs.rule import Severity

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.jobs.suggestions import memory_line_for, suggest_memory_bytes, suggest_time_seconds, time_line
 from slurmscope.jobs.summary import JobSummary

@@ -15,7 +15,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
-from slurmscope.archive.interface import Archive, JobFilter, JobPage, JobRow, PagePosition
+from slurmscope.archive.interface import Archive, JobFilter, JobPage, PagePosition
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import AmbiguousName, ArchiveError, ServerBusy
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue

@@ -14,7 +14,8 @@ from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from slurmscope.archive.interface import JobFilter, JobRow, NotedKind, NotedThing
+from slurmscope.archive.interface import JobFilter, NotedKind, NotedThing
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.heat_maps import find_heat_maps
 from slurmscope.jobs.render.html import render_html

@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response
 
-from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, JobRow, UseTotal
+from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, UseTotal
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import AmbiguousName
 from slurmscope.core.units import DAY_SECONDS, format_count, format_some
 from slurmscope.jobs.rule import Severity

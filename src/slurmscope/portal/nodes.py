@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.cluster.events import NodeEvent
 from slurmscope.cluster.events import read_events as read_node_events
 from slurmscope.cluster.sinfo import Node, Nodes

@@ -14,7 +14,8 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
-from slurmscope.archive.interface import JobFilter, JobPage, JobRow, PagePosition
+from slurmscope.archive.interface import JobFilter, JobPage, PagePosition
+from slurmscope.archive.job_columns import JobRow, make_pending_row
 from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
 from slurmscope.jobs.pending.reasons import explain_reason
 from slurmscope.jobs.viewer import Viewer
@@ -58,45 +59,7 @@ def list_waiting(
     for job in _candidates(queue, viewer, wanted):
         is_after = after is None or (job.submit_seconds, job.job_id) < after
         if is_after and _matches(job, wanted) and viewer.sees(job.user, job.account, queue.cluster):
-            yield make_waiting_row(job, queue.cluster)
-
-
-def make_waiting_row(job: WaitingJob, cluster: str) -> JobRow:
-    """Make the line of a list; what only a started job has is not measured."""
-    return JobRow(
-        cluster=cluster,
-        job_id=job.job_id,
-        shown_id=job.shown_id,
-        array_job_id=job.array_job_id,
-        name=job.name,
-        user=job.user,
-        account=job.account,
-        partition=",".join(job.partitions),
-        state=job.state,
-        submit_seconds=job.submit_seconds,
-        start_seconds=None,
-        end_seconds=None,
-        run_seconds=0.0,
-        nodes=job.nodes,
-        cpus=job.cpus,
-        gpus=job.gpus,
-        memory_bytes=job.memory_bytes,
-        cpu_ratio=None,
-        memory_ratio=None,
-        gpu_ratio=None,
-        time_ratio=None,
-        core_seconds=0.0,
-        wasted_core_seconds=None,
-        wasted_gpu_seconds=None,
-        worst=None,
-        rules=(),
-        reason=job.reason,
-        array_tasks=job.task_count,
-        eligible_seconds=job.eligible_seconds,
-        time_limit_seconds=job.time_limit_seconds,
-        het_job_id=job.het_job_id,
-        het_offset=job.het_offset,
-    )
+            yield make_pending_row(job, queue.cluster)
 
 
 def _candidates(queue: WaitingQueue, viewer: Viewer, wanted: JobFilter) -> Iterable[WaitingJob]:

@@ -11,7 +11,8 @@ from typing import Annotated, NamedTuple
 from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
 
-from slurmscope.archive.interface import GroupBy, JobFilter, JobRow, NotedKind, NotedThing, UseTotal
+from slurmscope.archive.interface import GroupBy, JobFilter, NotedKind, NotedThing, UseTotal
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.viewer import Viewer, ViewerRole

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from slurmscope.archive.interface import Archive, JobFilter, JobRow
+from slurmscope.archive.interface import Archive, JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.cache import Cache
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import AmbiguousName, ArchiveError, MalformedAnswer, ServerBusy, SourceError

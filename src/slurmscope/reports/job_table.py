@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, tzinfo
 from typing import NamedTuple
 
-from slurmscope.archive.interface import JobRow
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.log import escape
 from slurmscope.core.units import NOT_MEASURED, format_ratio, format_seconds, format_some
 from slurmscope.jobs.render.formatting import in_zone, show

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError, SourceError
 from slurmscope.core.units import DAY_SECONDS

@@ -20,7 +20,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from slurmscope import __version__
-from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import (
     AmbiguousName,
     CommandError,

@@ -17,7 +17,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-from slurmscope.archive.interface import Archive, JobFilter, JobRow
+from slurmscope.archive.interface import Archive, JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.cache import Cache
 from slurmscope.core.errors import ArchiveError, MalformedAnswer, SourceError
 from slurmscope.core.log import fields

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from slurmscope.archive.interface import Archive, JobFilter, JobRow
+from slurmscope.archive.interface import Archive, JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.jobs.findings import RULES, judge
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING

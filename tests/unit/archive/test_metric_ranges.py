@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.archive.interface import JobRow
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric, MetricRange
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.archive.interface import JobRow, TotalOrder, UseTotal
+from slurmscope.archive.interface import TotalOrder, UseTotal
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.jobs.findings import LossCause, find_state_cause
 from slurmscope.slurm.states import BASE_STATES
 from tests.fakes.archive import make_row

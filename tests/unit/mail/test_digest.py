@@ -10,7 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from slurmscope.archive.interface import JobRow, UseTotal
+from slurmscope.archive.interface import UseTotal
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.mail.digest import Digest, DigestSums, Use, make_digest
 from slurmscope.mail.digest_mail import make_digest_mail, render_digest_html, render_digest_text
 from tests.fakes.reports import HOSTILE_NAME, START

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.archive.interface import JobRow
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.portal.array import ArrayView, Recommendation, make_array_view
 from tests.fakes.archive import make_row
 from tests.fakes.reports import GIB, make_record, make_report

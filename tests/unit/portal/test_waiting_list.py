@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.archive.interface import JobFilter, JobPage, JobRow, PagePosition
+from slurmscope.archive.interface import JobFilter, JobPage, PagePosition
+from slurmscope.archive.job_columns import JobRow, make_pending_row
 from slurmscope.jobs.pending.queue import WaitingQueue
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.viewer import Viewer, ViewerRole
-from slurmscope.portal.pending_lists import list_waiting, make_waiting_row, read_merged
+from slurmscope.portal.pending_lists import list_waiting, read_merged
 from tests.fakes.waiting import NOW, make_queue, make_waiting
 
 ADA = Viewer(name="ada")
@@ -23,7 +24,7 @@ class Archived:
 
     def __init__(self, keys: list[tuple[int, int]]) -> None:
         self.rows = [
-            make_waiting_row(make_waiting(job_id, submit_seconds=submit, state="COMPLETED", reason=""), "lab")
+            make_pending_row(make_waiting(job_id, submit_seconds=submit, state="COMPLETED", reason=""), "lab")
             for submit, job_id in sorted(keys, reverse=True)
         ]
         self.reads = 0
@@ -126,7 +127,7 @@ def test_others_see_no_pending_jobs_of_a_user() -> None:
 
 def test_pending_tasks_of_an_array_are_one_row() -> None:
     job = make_waiting(9, array_job_id=9, tasks=(range(3, 25),), tasks_text="3-24%2")
-    row = make_waiting_row(job, "lab")
+    row = make_pending_row(job, "lab")
     assert ("9_[3-24%2]", 22, "Priority") == (row.shown_id, row.array_tasks, row.reason)
     assert row.is_pending
 

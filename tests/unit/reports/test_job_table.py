@@ -12,7 +12,7 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from slurmscope.archive.interface import JobRow
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.job_rows import make_job_row
 from slurmscope.jobs.rule import Severity
 from slurmscope.reports.job_table import render_job_table, render_job_table_csv, render_job_table_json

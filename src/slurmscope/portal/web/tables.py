@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from slurmscope.archive.interface import JobRow, UseTotal
+from slurmscope.archive.interface import UseTotal
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.units import round_number
 from slurmscope.jobs.advice import AdviceTotal
 from slurmscope.jobs.render.formatting import as_datetime

@@ -28,7 +28,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from slurmscope import __version__
-from slurmscope.archive.interface import GroupBy, JobFilter, JobRow
+from slurmscope.archive.interface import GroupBy, JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.jobs.exit_status import name_exit
 from slurmscope.jobs.failure import TITLE as FAILURE

@@ -11,7 +11,8 @@ from typing import cast
 import pytest
 from starlette.responses import StreamingResponse
 
-from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.portal.web.tables import PART_ROWS, make_job_file, make_job_table, render_csv, render_table_json
 from tests.fakes.archive import FakeArchive

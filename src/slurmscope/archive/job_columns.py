@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare the columns of the job list: each with its type in the table, and its value of a report and a pending job.
+
+A new column needs one field of ``JobRow``, with a default, and its cell in a template.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from slurmscope.archive import texts
+from slurmscope.archive.texts import RULE_SEPARATOR, rule_name, short_name, short_text
+from slurmscope.jobs.findings import blocked_core_seconds, find_state_cause
+from slurmscope.jobs.record import StepRecord
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Severity, busy_ratio
+
+if TYPE_CHECKING:
+    from slurmscope.jobs.pending.queue import WaitingJob
+
+MAX_RULES = 100
+LATEST_SECONDS = 253_402_300_799
+"""The end of the year 9999: later days have no name."""
+MOST_SECONDS = 1e13
+"""Core time of one job: ten million cores for eleven days. Thousandths of hundreds of such jobs fit into 64 bits."""
+
+_LARGEST = 2**63 - 1
+_LARGEST_SMALL = 2**31 - 1
+_COLUMN = "column"
+
+OfReport = Callable[[JobReport], Any]
+OfPending = Callable[["WaitingJob"], Any]
+
+
+class ColumnType(enum.Enum):
+    """Types of columns; a ``NAME`` has a length, and only pending jobs have what is ``NOT_ARCHIVED``."""
+
+    NAME = enum.auto()
+    TEXT = enum.auto()
+    WHOLE = enum.auto()
+    SMALL = enum.auto()
+    NUMBER = enum.auto()
+    NOT_ARCHIVED = enum.auto()
+
+
+def _unknown(_job: object) -> None:
+    """Return the value of what only a started job has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobColumn:
+    """Declare one column."""
+
+    type: ColumnType
+    length: int = 0
+    is_nullable: bool = False
+    of_report: OfReport = _unknown
+    """Return the value that is written to the table."""
+    of_pending: OfPending = _unknown
+    load: Callable[[Any], Any] | None = None
+    """Convert what was read from the table."""
+
+
+def split_rules(text: str) -> tuple[str, ...]:
+    """Return the rules in the text that the table has of them."""
+    return tuple(text.split(RULE_SEPARATOR)) if text else ()
+
+
+def list_rules(report: JobReport) -> tuple[str, ...]:
+    """Return the names of the rules that found something, each once."""
+    return tuple(dict.fromkeys(rule_name(finding.rule) for finding in report.findings if finding.rule))[:MAX_RULES]
+
+
+def core_seconds(report: JobReport) -> float:
+    """Return all core time that was allocated."""
+    return _thousandths((report.record.cpus or 0) * report.summary.run_seconds) or 0.0
+
+
+def used_core_seconds(report: JobReport) -> float | None:
+    """Return the core time that was used, if the rules may judge by it as well.
+
+    A job that is not bound to its cores may take more than it has. That does not make up for what others left unused.
+    """
+    ratio = _finite(busy_ratio(report.summary))
+    return None if ratio is None else _thousandths(core_seconds(report) * min(1.0, ratio))
+
+
+def gpu_seconds(report: JobReport) -> float:
+    """Return all GPU time that was allocated."""
+    return _thousandths(report.record.gpus * report.summary.run_seconds) or 0.0
+
+
+def used_gpu_seconds(report: JobReport) -> float | None:
+    """Return the GPU time that was used, if most of it was measured."""
+    gpu = report.summary.gpu
+    if gpu.mean_utilization is None or not gpu.coverage.is_good:
+        return None
+    return _thousandths(gpu_seconds(report) * gpu.mean_utilization)
+
+
+def _waste(allocated: float, used: float | None) -> float | None:
+    return None if used is None else max(0.0, allocated - used)
+
+
+def _memory_bytes(report: JobReport) -> float | None:
+    allocated = report.record.memory_bytes
+    return report.summary.memory.asked_bytes if allocated is None else allocated
+
+
+def _worst_step(report: JobReport) -> StepRecord | None:
+    return max(report.record.steps, key=lambda step: step.exit_code or 0, default=None)
+
+
+def _tasks(report: JobReport) -> int | None:
+    return max((step.tasks for step in report.record.steps if step.tasks is not None), default=None)
+
+
+def _thousandths(seconds: float | None) -> float | None:
+    """Round to what the sums by day are kept in, so that these come out equal."""
+    return None if seconds is None or not math.isfinite(seconds) else round(float(min(seconds, MOST_SECONDS)), 3)
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or not math.isfinite(number) else float(number)
+
+
+def _between(lowest: int, number: int | None, highest: int) -> int | None:
+    return None if number is None else max(lowest, min(number, highest))
+
+
+def _declare(column: JobColumn) -> Mapping[str, JobColumn]:
+    return MappingProxyType({_COLUMN: column})
+
+
+def _name(of_report: OfReport, of_pending: OfPending, *, length: int = texts.NAME_LENGTH) -> Mapping[str, JobColumn]:
+    """Declare a name, which stays different from every other one when it is cut."""
+    return _declare(
+        JobColumn(
+            type=ColumnType.NAME,
+            length=length,
+            of_report=lambda report: short_name(of_report(report), length),
+            of_pending=of_pending,
+        )
+    )
+
+
+def _title(of_report: OfReport, of_pending: OfPending, *, length: int) -> Mapping[str, JobColumn]:
+    """Declare a text that may be cut."""
+    return _declare(
+        JobColumn(
+            type=ColumnType.NAME,
+            length=length,
+            of_report=lambda report: short_text(of_report(report), length),
+            of_pending=of_pending,
+        )
+    )
+
+
+def _whole(
+    of_report: OfReport,
+    of_pending: OfPending = _unknown,
+    *,
+    is_nullable: bool = True,
+    load: Callable[[Any], Any] | None = None,
+) -> Mapping[str, JobColumn]:
+    return _declare(
+        JobColumn(
+            type=ColumnType.WHOLE,
+            is_nullable=is_nullable,
+            of_report=lambda report: _between(-_LARGEST, of_report(report), _LARGEST),
+            of_pending=of_pending,
+            load=load,
+        )
+    )
+
+
+def _time(
+    of_report: OfReport, of_pending: OfPending = _unknown, *, is_nullable: bool = True
+) -> Mapping[str, JobColumn]:
+    return _declare(
+        JobColumn(
+            type=ColumnType.WHOLE,
+            is_nullable=is_nullable,
+            of_report=lambda report: _between(0, of_report(report), LATEST_SECONDS),
+            of_pending=of_pending,
+        )
+    )
+
+
+def _small(of_report: OfReport) -> Mapping[str, JobColumn]:
+    """Declare an exit code or a signal."""
+    return _declare(
+        JobColumn(
+            type=ColumnType.SMALL,
+            is_nullable=True,
+            of_report=lambda report: _between(-_LARGEST_SMALL, of_report(report), _LARGEST_SMALL),
+        )
+    )
+
+
+def _number(of_report: OfReport, of_pending: OfPending = _unknown) -> Mapping[str, JobColumn]:
+    """Declare a number that may not be measured."""
+    return _declare(
+        JobColumn(
+            type=ColumnType.NUMBER,
+            is_nullable=True,
+            of_report=lambda report: _finite(of_report(report)),
+            of_pending=of_pending,
+        )
+    )
+
+
+def _used_time(of_report: OfReport) -> Mapping[str, JobColumn]:
+    """Declare a time that every job has; a pending one has used none."""
+    return _declare(
+        JobColumn(
+            type=ColumnType.NUMBER,
+            of_report=lambda report: _thousandths(of_report(report)) or 0.0,
+            of_pending=lambda _job: 0.0,
+        )
+    )
+
+
+def _lost_time(of_report: OfReport) -> Mapping[str, JobColumn]:
+    """Declare a time that may not be measured."""
+    return _declare(
+        JobColumn(type=ColumnType.NUMBER, is_nullable=True, of_report=lambda report: _thousandths(of_report(report)))
+    )
+
+
+def _pending(of_pending: OfPending) -> Mapping[str, JobColumn]:
+    return _declare(JobColumn(type=ColumnType.NOT_ARCHIVED, of_pending=of_pending))
+
+
+_WORST = JobColumn(
+    type=ColumnType.NAME,
+    length=texts.STATE_LENGTH,
+    is_nullable=True,
+    of_report=lambda report: None if report.worst is None else report.worst.value,
+    load=lambda worst: None if worst is None else Severity(worst),
+)
+_RULES = JobColumn(
+    type=ColumnType.TEXT,
+    of_report=lambda report: RULE_SEPARATOR.join(list_rules(report)),
+    of_pending=lambda _job: (),
+    load=split_rules,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """One line of a job list; ratios are 0 to 1, None when not measured."""
+
+    cluster: str = field(metadata=_name(lambda report: report.record.cluster, _unknown, length=texts.CLUSTER_LENGTH))
+    """That of a pending job is the cluster of its queue."""
+    job_id: int = field(metadata=_whole(lambda report: report.record.job_id, lambda job: job.job_id, is_nullable=False))
+    shown_id: str = field(
+        metadata=_title(lambda report: report.record.shown_id, lambda job: job.shown_id, length=texts.SHOWN_LENGTH)
+    )
+    array_job_id: int | None = field(
+        metadata=_whole(lambda report: report.record.array_job_id, lambda job: job.array_job_id)
+    )
+    name: str = field(
+        metadata=_title(lambda report: report.record.name, lambda job: job.name, length=texts.TITLE_LENGTH)
+    )
+    user: str = field(metadata=_name(lambda report: report.record.user, lambda job: job.user))
+    account: str = field(metadata=_name(lambda report: report.record.account, lambda job: job.account))
+    partition: str = field(metadata=_name(lambda report: report.record.partition, lambda job: ",".join(job.partitions)))
+    state: str = field(
+        metadata=_title(lambda report: report.record.state, lambda job: job.state, length=texts.STATE_LENGTH)
+    )
+    submit_seconds: int = field(
+        metadata=_time(lambda report: report.record.submit_seconds, lambda job: job.submit_seconds, is_nullable=False)
+    )
+    start_seconds: int | None = field(metadata=_time(lambda report: report.record.start_seconds))
+    end_seconds: int | None = field(metadata=_time(lambda report: report.record.end_seconds))
+    run_seconds: float = field(metadata=_used_time(lambda report: report.summary.run_seconds))
+    nodes: int = field(
+        metadata=_whole(lambda report: report.record.node_count, lambda job: job.nodes, is_nullable=False)
+    )
+    cpus: int | None = field(
+        metadata=_whole(
+            lambda report: report.record.cpus or 0,
+            lambda job: job.cpus,
+            is_nullable=False,
+            load=lambda cpus: cpus or None,  # of a record that is not complete yet
+        )
+    )
+    gpus: int = field(metadata=_whole(lambda report: report.record.gpus, lambda job: job.gpus, is_nullable=False))
+    memory_bytes: float | None = field(metadata=_number(_memory_bytes, lambda job: job.memory_bytes))
+    cpu_ratio: float | None = field(metadata=_number(lambda report: busy_ratio(report.summary)))
+    memory_ratio: float | None = field(metadata=_number(lambda report: report.summary.memory.ratio))
+    gpu_ratio: float | None = field(metadata=_number(lambda report: report.summary.gpu.mean_utilization))
+    time_ratio: float | None = field(metadata=_number(lambda report: report.summary.time.ratio))
+    core_seconds: float = field(metadata=_used_time(core_seconds))
+    """Cores times run time."""
+    wasted_core_seconds: float | None = field(
+        metadata=_number(lambda report: _waste(core_seconds(report), used_core_seconds(report)))
+    )
+    wasted_gpu_seconds: float | None = field(
+        metadata=_number(lambda report: _waste(gpu_seconds(report), used_gpu_seconds(report)))
+    )
+    worst: Severity | None = field(metadata=_declare(_WORST))
+    rules: tuple[str, ...] = field(metadata=_declare(_RULES))
+    eligible_seconds: int | None = field(
+        default=None,
+        metadata=_whole(lambda report: report.record.eligible_seconds, lambda job: job.eligible_seconds),
+    )
+    wait_seconds: float | None = field(default=None, metadata=_number(lambda report: report.record.wait_seconds))
+    """From the time the job was eligible to start, else from its submission, to its start."""
+    time_limit_seconds: int | None = field(
+        default=None,
+        metadata=_whole(lambda report: report.record.time_limit_seconds, lambda job: job.time_limit_seconds),
+    )
+    """None is unknown or unlimited."""
+    exit_code: int | None = field(default=None, metadata=_small(lambda report: report.record.exit_code))
+    exit_signal: int | None = field(default=None, metadata=_small(lambda report: report.record.exit_signal))
+    derived_exit_code: int | None = field(
+        default=None, metadata=_small(lambda report: step.exit_code if (step := _worst_step(report)) else None)
+    )
+    """Highest exit code of the steps, as Slurm's DerivedExitCode."""
+    derived_exit_signal: int | None = field(
+        default=None, metadata=_small(lambda report: step.exit_signal if (step := _worst_step(report)) else None)
+    )
+    het_job_id: int | None = field(
+        default=None, metadata=_whole(lambda report: report.record.het_job_id, lambda job: job.het_job_id)
+    )
+    het_offset: int | None = field(
+        default=None, metadata=_whole(lambda report: report.record.het_offset, lambda job: job.het_offset)
+    )
+    tasks: int | None = field(default=None, metadata=_whole(_tasks))
+    blocked_core_seconds: float | None = field(
+        default=None, metadata=_lost_time(lambda report: blocked_core_seconds(report.summary))
+    )
+    reason: str = field(default="", metadata=_pending(lambda job: job.reason))
+    """Why a pending job waits, in Slurm's word; empty for all others."""
+    array_tasks: int = field(default=1, metadata=_pending(lambda job: job.task_count))
+    """How many jobs this line stands for: the pending tasks of an array are one line."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether this is a line of pending jobs, which are not archived."""
+        return bool(self.reason)
+
+    @property
+    def lost_core_seconds(self) -> float | None:
+        """Return the lost core time, from all causes; None when it is not known."""
+        if find_state_cause(self.state) is not None:
+            return self.core_seconds
+        if self.wasted_core_seconds is None:
+            return self.blocked_core_seconds
+        return self.wasted_core_seconds + (self.blocked_core_seconds or 0.0)
+
+    @property
+    def lost_gpu_seconds(self) -> float | None:
+        """Return the lost GPU time, from all causes; None when it is not known."""
+        is_lost = find_state_cause(self.state) is not None
+        return self.gpus * self.run_seconds if is_lost and self.gpus else self.wasted_gpu_seconds
+
+    @property
+    def is_too_short(self) -> bool:
+        """Return whether the job has no findings because it ran too short to be judged by most rules."""
+        return self.worst is None and self.start_seconds is not None and self.run_seconds < MIN_JUDGED_SECONDS
+
+
+JOB_COLUMNS: Mapping[str, JobColumn] = MappingProxyType({each.name: each.metadata[_COLUMN] for each in fields(JobRow)})
+ARCHIVED_COLUMNS: Mapping[str, JobColumn] = MappingProxyType(
+    {name: column for name, column in JOB_COLUMNS.items() if column.type is not ColumnType.NOT_ARCHIVED}
+)
+"""Columns that the table of jobs has."""
+
+
+def make_pending_row(job: WaitingJob, cluster: str) -> JobRow:
+    """Return the line of a pending job; what only a started job has is not measured."""
+    values = {name: column.of_pending(job) for name, column in JOB_COLUMNS.items()}
+    return JobRow(**{**values, "cluster": cluster})
