@@ -18,7 +18,7 @@ from slurmscope.archive.checkpoints import Checkpoints
 from slurmscope.archive.election import ElectedProcess, Election, NotElected, find_elected
 from slurmscope.archive.sql_archive import SqlArchive
 
-DUTY = "reporter of lab"
+ROLE = "reporter of lab"
 PATIENCE_SECONDS = 60.0
 
 
@@ -38,13 +38,13 @@ def break_lock(archive: SqlArchive) -> None:
 
 
 def until_elected(election: Election) -> None:
-    """Campaign until it succeeds; a server needs a moment to end a connection."""
+    """Try until this process is elected; a server needs a moment to end a connection."""
 
-    def campaign() -> bool:
-        election.campaign()
+    def try_once() -> bool:
+        election.hold_lock()
         return election.elected.is_set()
 
-    wait_for(campaign)
+    wait_for(try_once)
 
 
 def wait_for(is_true: Callable[[], object]) -> None:
@@ -57,44 +57,44 @@ def wait_for(is_true: Callable[[], object]) -> None:
 class ElectionContract:
     """Run these with a fixture ``archive``."""
 
-    def test_duties_for_clusters_with_similar_names_are_apart(self, archive: SqlArchive) -> None:
+    def test_roles_for_clusters_with_similar_names_are_apart(self, archive: SqlArchive) -> None:
         names = ("site.a", "site_a", "site-a", f"{'c' * 63}1", f"{'c' * 63}2")
         with ExitStack() as stack:
             elections = [stack.enter_context(closing(Election(archive.database, f"reporter {name}"))) for name in names]
             for election in elections:
-                election.campaign()
+                election.hold_lock()
 
             assert [True] * len(names) == [election.elected.is_set() for election in elections]
 
     def test_one_of_two_is_elected_and_the_other_takes_over(self, archive: SqlArchive) -> None:
-        with closing(Election(archive.database, DUTY)) as one, closing(Election(archive.database, DUTY)) as two:
+        with closing(Election(archive.database, ROLE)) as one, closing(Election(archive.database, ROLE)) as two:
             for _ in range(2):
-                one.campaign()
-                two.campaign()
+                one.hold_lock()
+                two.hold_lock()
             assert (True, False) == (one.elected.is_set(), two.elected.is_set())
-            first = find_elected(archive.database, DUTY)
+            first = find_elected(archive.database, ROLE)
 
             one.close()
             until_elected(two)
-            one.campaign()
+            one.hold_lock()
 
             assert (False, True) == (one.elected.is_set(), two.elected.is_set())
-            second = find_elected(archive.database, DUTY)
+            second = find_elected(archive.database, ROLE)
         assert isinstance(first, ElectedProcess)
         assert isinstance(second, ElectedProcess)
         assert (socket.gethostname(), os.getpid(), first.term + 1) == (first.host, first.pid, second.term)
-        wait_for(lambda: find_elected(archive.database, DUTY) is None)
+        wait_for(lambda: find_elected(archive.database, ROLE) is None)
 
-    def test_every_duty_has_its_own_election(self, archive: SqlArchive) -> None:
+    def test_every_role_has_its_own_election(self, archive: SqlArchive) -> None:
         with closing(Election(archive.database, "a" * 500)) as one, closing(Election(archive.database, "b/é")) as two:
-            one.campaign()
-            two.campaign()
+            one.hold_lock()
+            two.hold_lock()
             assert one.elected.is_set()
             assert two.elected.is_set()
 
     def test_process_that_was_replaced_writes_nothing(self, archive: SqlArchive) -> None:
-        with closing(Election(archive.database, DUTY)) as stale, closing(Election(archive.database, DUTY)) as newer:
-            stale.campaign()
+        with closing(Election(archive.database, ROLE)) as stale, closing(Election(archive.database, ROLE)) as newer:
+            stale.hold_lock()
             mine, theirs = Checkpoints(stale.database), Checkpoints(newer.database)
             mine.write_checkpoint("progress", "1")
             with pytest.raises(NotElected):
@@ -110,17 +110,17 @@ class ElectionContract:
             assert not stale.elected.is_set()
             theirs.write_checkpoint("progress", "4")
             for _ in range(3):
-                stale.campaign()
+                stale.hold_lock()
             assert not stale.elected.is_set()
             assert "4" == mine.read_checkpoint("progress")
 
     def test_elected_process_works_even_if_a_check_from_before_ended_late(self, archive: SqlArchive) -> None:
-        with closing(Election(archive.database, DUTY)) as election:
+        with closing(Election(archive.database, ROLE)) as election:
             # A round that outlived the last term finds that it is not elected, just when this process is elected again.
             clear = election.elected.clear
 
             def elect_first() -> None:
-                election.campaign()
+                election.hold_lock()
                 clear()
 
             election.elected.clear = elect_first  # type: ignore[method-assign]
@@ -131,15 +131,15 @@ class ElectionContract:
             until_elected(election)
 
     def test_next_one_waits_for_a_transaction_of_the_one_before(self, archive: SqlArchive) -> None:
-        with closing(Election(archive.database, DUTY)) as before, closing(Election(archive.database, DUTY)) as after:
-            before.campaign()
+        with closing(Election(archive.database, ROLE)) as before, closing(Election(archive.database, ROLE)) as after:
+            before.hold_lock()
             with before.database.writing():
                 break_lock_of_file_or_connection(archive, before)
-                campaign = threading.Thread(target=until_elected, args=(after,))
-                campaign.start()
-                campaign.join(1.0)
+                waiting = threading.Thread(target=until_elected, args=(after,))
+                waiting.start()
+                waiting.join(1.0)
                 was_elected = after.elected.is_set()
-            campaign.join(PATIENCE_SECONDS)
+            waiting.join(PATIENCE_SECONDS)
 
             assert (False, True) == (was_elected, after.elected.is_set())
 

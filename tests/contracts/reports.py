@@ -15,7 +15,7 @@ from slurmscope.archive.tables import REPORTS
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.rule import Severity, Subject
 from slurmscope.jobs.summary import Coverage
-from slurmscope.jobs.viewer import EVERYTHING, Viewer
+from slurmscope.jobs.viewer import EVERYTHING
 from tests.contracts.jobs import make_small_report
 from tests.fakes.reports import (
     GIB,
@@ -175,26 +175,6 @@ class ReportContract:
 
         assert [[13], [21], [12], []] == found
         assert [13] == [row.job_id for row in archive.list_jobs(EVERYTHING, JobFilter(array_job_id=12)).rows]
-
-    def test_earlier_runs_are_of_the_same_user_and_name(self, archive: SqlArchive) -> None:
-        changes: list[dict[str, object]] = [
-            {},
-            {"name": "relax2"},
-            {"user": "bob"},
-            {"cluster": "other"},
-            {"state": "RUNNING", "end_seconds": None},
-            {},
-        ]
-        archive.save(
-            [
-                make_report(make_record(number, submit_seconds=START + number, **changed))
-                for number, changed in enumerate(changes, 1)
-            ]
-        )
-        (newest,) = archive.find_shown(EVERYTHING, "6")
-
-        assert [1] == [row.job_id for row in archive.earlier_runs(EVERYTHING, newest)]
-        assert () == archive.earlier_runs(Viewer(name="bob"), newest)
 
     def test_two_reporters_at_once_lose_nothing_and_count_nothing_twice(self, archive: SqlArchive) -> None:
         failures: list[Exception] = []

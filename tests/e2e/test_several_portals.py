@@ -95,7 +95,7 @@ def test_standby_that_is_promoted_takes_over(server: DatabaseServer) -> None:
         )
         with closing(open_archive(both)) as archive, closing(Election(archive.database, "failover")) as election:
             archive.save([make_report(make_record(1))])
-            election.campaign()
+            election.hold_lock()
             wait_for_copy(standby)
             server.kill()
             with pytest.raises(ArchiveError):
@@ -105,7 +105,7 @@ def test_standby_that_is_promoted_takes_over(server: DatabaseServer) -> None:
             until(lambda: can_save(archive))
             took = time.monotonic() - started
             with pytest.raises(ArchiveError):
-                election.campaign()
+                election.hold_lock()
             until(lambda: is_elected(election))
 
             assert took < 30
@@ -122,7 +122,7 @@ def can_save(archive: SqlArchive) -> bool:
 
 
 def is_elected(election: Election) -> bool:
-    election.campaign()
+    election.hold_lock()
     return election.elected.is_set()
 
 

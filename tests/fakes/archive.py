@@ -99,13 +99,6 @@ class FakeArchive:
         counts = tuple(sum(map(each.contains, known)) for each in empty.ranges)
         return replace(empty, counts=counts)
 
-    def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
-        rows = (make_row(report) for report in self._seen(viewer) if report.record.has_ended)
-        same = (run.cluster, run.user, run.name)
-        return tuple(
-            row for row in rows if (row.cluster, row.user, row.name) == same and row.submit_seconds < run.submit_seconds
-        )[:limit]
-
     def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
         self._check()
         shapes: defaultdict[tuple[str, int, int], Counter[int]] = defaultdict(Counter)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elect the one process that has a duty, such as archiving jobs; refuse the writes of one that was replaced.
+"""Elect the process that leads a role, such as archiving jobs; refuse the writes of one that was replaced.
 
-The holder of the lock writes its host and PID, with a growing number, into the archive. Each of its transactions begins
-by reading that row: when another process has been elected meanwhile, nothing is written, even if the loss of the lock
-was not noticed yet.
+The holder of the lock writes its host and PID, with the number of its term, into the archive. Each of its transactions
+begins by reading that row: when another process has been elected meanwhile, nothing is written, even if the loss of the
+lock was not noticed yet.
 """
 
 from __future__ import annotations
@@ -49,33 +49,33 @@ class ElectedProcess:
 class Election:
     """Take part in an election until elected; ``database`` is for the writes of the elected process."""
 
-    def __init__(self, database: Database, duty: str, *, wall_clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database, role: str, *, wall_clock: Callable[[], float] = time.time) -> None:
         """Take the archive, whose owner closes it; nothing is opened yet."""
         self.database = database.fenced(self.check, self._leave)
         self.elected = threading.Event()
         """Set while this process is elected; it may be replaced before that is noticed."""
         self._archive = database
-        self._duty = duty
-        self._name = record_name(duty)
+        self._role = role
+        self._name = record_name(role)
         self._lock = database.make_lock(self._name)
         self._wall_clock = wall_clock
         self._record = ""
         self._is_replaced = False
         self._is_closed = False
         self._not_before = float("-inf")
-        self._is_standing_by = False
-        self._campaigning = threading.Lock()
+        self._is_waiting = False
+        self._holding = threading.Lock()
 
-    def campaign(self) -> None:
+    def hold_lock(self) -> None:
         """Take the lock if it is free, or confirm it. An unreachable server means not elected."""
-        with self._campaigning:
+        with self._holding:
             was_elected = bool(self._record)
             try:
                 if not self._is_closed:
-                    self._campaign()
+                    self._hold_lock()
             finally:
                 if was_elected and not self.elected.is_set():
-                    logger.warning("this process is no longer elected", extra=fields(self._name, duty=self._duty))
+                    logger.warning("this process is no longer elected", extra=fields(self._name, role=self._role))
 
     def check(self, connection: Connection) -> None:
         """Raise NotElected in a transaction of a process that is not elected.
@@ -92,18 +92,18 @@ class Election:
 
     def resign(self, seconds: float) -> None:
         """Let another process be elected; take part again after some seconds."""
-        with self._campaigning:
+        with self._holding:
             self._not_before = time.monotonic() + seconds
             self._step_down()
-        logger.warning("this process has resigned", extra=fields(self._name, duty=self._duty))
+        logger.warning("this process has resigned", extra=fields(self._name, role=self._role))
 
     def close(self) -> None:
         """Let another process be elected, and never be elected again."""
         self._is_closed = True
-        with self._campaigning:
+        with self._holding:
             self._step_down()
 
-    def _campaign(self) -> None:
+    def _hold_lock(self) -> None:
         if self._is_replaced:
             self._step_down()
             return
@@ -113,25 +113,25 @@ class Election:
             if not self._lock.hold():
                 self.elected.clear()
                 self._record = ""
-                self._stand_by()
+                self._wait()
                 return
             if not self._record:
                 self._record = self._announce()
-                self._is_standing_by = False
-                logger.info("this process was elected", extra=fields(self._name, duty=self._duty))
+                self._is_waiting = False
+                logger.info("this process was elected", extra=fields(self._name, role=self._role))
             # Each time: a check that began before may have cleared it after the election.
             self.elected.set()
         except ArchiveError:
             self._step_down()
             raise
 
-    def _stand_by(self) -> None:
-        if not self._is_standing_by:
-            logger.info("another process is elected; standing by", extra=fields(self._name, duty=self._duty))
-        self._is_standing_by = True
+    def _wait(self) -> None:
+        if not self._is_waiting:
+            logger.info("another process is elected; waiting", extra=fields(self._name, role=self._role))
+        self._is_waiting = True
 
     def _leave(self) -> None:
-        """Let another process be elected: a later release has migrated the archive."""
+        """Let another process be elected: the tables are those of another release."""
         self._is_replaced = bool(self._record)
         self.elected.clear()
 
@@ -156,9 +156,9 @@ class Election:
         return record
 
 
-def record_name(duty: str) -> str:
+def record_name(role: str) -> str:
     """Return the name of the lock, and of the row in which the process that has it is named."""
-    return person_name(f"elected as {duty}")
+    return person_name(f"elected as {role}")
 
 
 def read_elected(connection: Connection, name: str, *, is_locking: bool = False) -> ElectedProcess | None:
@@ -173,9 +173,9 @@ def read_elected(connection: Connection, name: str, *, is_locking: bool = False)
         return None
 
 
-def find_elected(database: Database, duty: str) -> ElectedProcess | None:
-    """Return which process has this duty now; None if there is none."""
-    name = record_name(duty)
+def find_elected(database: Database, role: str) -> ElectedProcess | None:
+    """Return which process leads this role now; None if there is none."""
+    name = record_name(role)
     lock = database.make_lock(name)
     try:
         if not lock.is_taken():

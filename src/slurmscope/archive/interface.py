@@ -191,10 +191,6 @@ class Archive(Protocol):
         """Count the newest matching jobs in classes of a metric."""
         ...
 
-    def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
-        """Return ended runs of the same user, name and cluster that were submitted before this one, newest first."""
-        ...
-
     def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
         """Return how long jobs of each shape waited that were submitted since this day; it contains no names."""
         ...

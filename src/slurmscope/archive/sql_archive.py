@@ -39,7 +39,7 @@ from slurmscope.archive.retention import (
 )
 from slurmscope.archive.save import prepare_reports, write_reports
 from slurmscope.archive.tables import CURVES, INCOMPLETE, JOBS, REPORTS
-from slurmscope.archive.texts import TITLE_LENGTH, cluster_name, person_name, short_text, valid_text
+from slurmscope.archive.texts import cluster_name, valid_text
 from slurmscope.archive.thinning import thin_old_curves
 from slurmscope.archive.totals import add_up, count_jobs, total_statements
 from slurmscope.archive.wait_times import read_waiting_times
@@ -73,7 +73,7 @@ _RUN_COLUMNS = (JOBS.c.cluster, JOBS.c.job_id, JOBS.c.submit_seconds)
 
 
 class SqlArchive:
-    """Answer as ``model.archive.Archive`` says, from any thread."""
+    """Implement ``interface.Archive`` for any thread, and delete what is old."""
 
     def __init__(self, database: Database) -> None:
         """Set the database, which is closed with the archive."""
@@ -152,15 +152,6 @@ class SqlArchive:
         """Count the newest matching jobs, 100,000 at most, in classes of a metric."""
         with self.database.reading() as connection:
             return count_jobs(connection, viewer, wanted, metric)
-
-    def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
-        """Return ended runs of the same user, name and cluster that were submitted before this one, newest first."""
-        same = (JOBS.c.user == person_name(run.user), JOBS.c.name == short_text(run.name, TITLE_LENGTH))
-        statement = select(*LIST_COLUMNS).where(*same, JOBS.c.cluster == cluster_name(run.cluster))
-        before = (JOBS.c.submit_seconds < run.submit_seconds, JOBS.c.end_seconds.is_not(None))
-        statement = statement.where(*before, JOBS.c.is_unfinished.is_(False), visible_at_all(viewer, JOBS))
-        statement = statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.job_id.desc())
-        return tuple(as_job_row(row) for row in self._query(statement.limit(max(1, min(limit, MAX_ROWS)))))
 
     def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
         """Return how long jobs of each shape waited that were submitted since this day; it contains no names."""

@@ -23,7 +23,6 @@ from slurmscope.archive.columns import (
     name_type,
 )
 from slurmscope.archive.job_columns import ARCHIVED_COLUMNS, ColumnType, JobColumn
-from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
 from slurmscope.archive.texts import CLUSTER_LENGTH, RULE_LENGTH, SHOWN_LENGTH, STATE_LENGTH, TITLE_LENGTH
 
 SCHEMA_VERSION = 1
@@ -267,5 +266,3 @@ VIEWS = Table(
 
 RUN_TABLES = (FINDINGS, JOB_NODES, ADVICE, INCOMPLETE, REPORTS, CURVES, JOBS)
 """Tables with rows of single runs, in the order in which they are deleted."""
-
-SUM_TABLES = (DAILY, TOTALS, WAITS, ADVICE_SUMS)

@@ -9,7 +9,7 @@ A pass goes on to its last job, whatever happens meanwhile: none waits because o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from slurmscope.archive.interface import IncompleteRun
 from slurmscope.core.clock import Clock
@@ -17,6 +17,9 @@ from slurmscope.core.errors import SourceError
 from slurmscope.jobs.report import JobReport
 from slurmscope.reporter.ended_reports import BATCH_JOBS, WHOLE_SERVER, EndedReports
 from slurmscope.reporter.known_agents import DELIVERED_SECONDS
+
+if TYPE_CHECKING:
+    from slurmscope.archive.sql_archive import SqlArchive
 
 ROUND_JOBS = 500
 MAX_AGE_SECONDS = 7 * 86400
@@ -26,22 +29,12 @@ RECENT_PAUSE_SECONDS = 3600.0
 WHOLE_PAUSE_SECONDS = 86400.0
 
 
-class IncompleteArchive(Protocol):
-    """List reports that miss numbers; raises ArchiveError."""
-
-    def incomplete_runs(
-        self, since_seconds: int, *, cluster: str = "", after: int = 0, limit: int = 500
-    ) -> tuple[IncompleteRun, ...]:
-        """Return runs that ended since this time and are marked as incomplete, in the order of their numbers."""
-        ...
-
-
 class IncompleteReports:
     """Complete reports, round by round. Not thread-safe."""
 
     def __init__(
         self,
-        archive: IncompleteArchive,
+        archive: SqlArchive,
         ended: EndedReports,
         save: Callable[[Sequence[JobReport]], None],
         clock: Clock,

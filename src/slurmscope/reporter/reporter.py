@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from slurmscope.archive.interface import Archive, RunId
+from slurmscope.archive.interface import RunId
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import ArchiveTooLarge, SlurmscopeError, SourceError
 from slurmscope.core.log import fields
@@ -24,10 +24,13 @@ from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.reporter.ended_reports import BATCH_JOBS, EndedReports
-from slurmscope.reporter.incomplete_reports import IncompleteArchive, IncompleteReports
+from slurmscope.reporter.incomplete_reports import IncompleteReports
 from slurmscope.reporter.retention import ReporterCheckpoints
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.make import ReportMaker
+
+if TYPE_CHECKING:
+    from slurmscope.archive.sql_archive import SqlArchive
 
 logger = logging.getLogger(__name__)
 
@@ -59,18 +62,6 @@ NO_ROOM_AT_ALL = "The measurements of this job could not be archived: they are t
 BUG = "Jobs are not being archived: the reporter failed because of a bug; see its log."
 
 
-class ReporterArchive(Archive, IncompleteArchive, Protocol):
-    """Store reports."""
-
-    def flush(self) -> None:
-        """Make the file of the archive complete without its WAL."""
-        ...
-
-    def clusters(self) -> tuple[str, ...]:
-        """Return the clusters that have jobs in the archive."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReporterProgress:
     """Hold the progress of a reporter, or of all of them."""
@@ -94,7 +85,7 @@ class Reporter:
         self,
         accounting: JobAccounting,
         maker: ReportMaker,
-        archive: ReporterArchive,
+        archive: SqlArchive,
         checkpoints: ReporterCheckpoints,
         settings: ReporterSettings,
         *,

@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from slurmscope.core.clock import Clock, attempt, run_periodically
 from slurmscope.core.errors import SourceError
 from slurmscope.jobs.record import JobAccounting
-from slurmscope.reporter.reporter import Reporter, ReporterArchive, ReporterProgress
+from slurmscope.reporter.reporter import Reporter, ReporterProgress
 from slurmscope.reporter.retention import ReporterCheckpoints, Retention, RetentionTask
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.make import ReportMaker
+
+if TYPE_CHECKING:
+    from slurmscope.archive.sql_archive import SqlArchive
 
 ELECTION_SECONDS = 10.0
 """Interval between attempts to be elected; a process that was killed is replaced after at most this time."""
@@ -29,13 +32,13 @@ RESIGN_SECONDS = 1.5 * ELECTION_SECONDS
 """For how long a process that resigned lets others be elected: each of them tries once meanwhile."""
 RETENTION, DIGESTS = "retention", "sender of digests"
 REPORTER = "reporter of"
-"""Names of duties; the name of the cluster is appended to that of a reporter."""
+"""Names of roles; the name of the cluster is appended to that of a reporter."""
 THINNED_POINTS = 60
 """Points of a thinned curve; each is a mean, for memory the maximum."""
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
-class Candidacy(Protocol):
+class LeaderElection(Protocol):
     """Take part in an election; ``elected`` is set while this process is elected."""
 
     @property
@@ -43,7 +46,7 @@ class Candidacy(Protocol):
         """Return the event that is set while this process is elected."""
         ...
 
-    def campaign(self) -> None:
+    def hold_lock(self) -> None:
         """Try to be elected, or confirm it; may raise ``ArchiveError``."""
         ...
 
@@ -64,7 +67,7 @@ class NoElection:
         self.elected = threading.Event()
         self.elected.set()
 
-    def campaign(self) -> None:
+    def hold_lock(self) -> None:
         """Do nothing."""
 
     def resign(self, seconds: float) -> None:
@@ -77,7 +80,7 @@ class NoElection:
 class Turns:
     """Work once in an interval, from the moment this process is elected until it is not."""
 
-    def __init__(self, election: Candidacy, interval_seconds: float, work: Callable[[], None]) -> None:
+    def __init__(self, election: LeaderElection, interval_seconds: float, work: Callable[[], None]) -> None:
         """Take the work, and the interval between two starts of it."""
         self._election = election
         self._interval_seconds = interval_seconds
@@ -101,47 +104,19 @@ MAX_CLUSTERS = 64
 """Maximum number of clusters of one process; each has a thread."""
 
 
-class KeptArchive(ReporterArchive, Protocol):
-    """Store reports, and delete a part of what is older than a time; returns the number of rows."""
-
-    def newest_submit_seconds(self) -> int | None:
-        """Return when the newest job was submitted."""
-        ...
-
-    def prepare_weeks(self) -> None:
-        """Make partitions for jobs of this week and the next ones."""
-        ...
-
-    def delete_curves(self, before_seconds: int) -> int:
-        """Delete curves of jobs that ended before this time."""
-        ...
-
-    def thin_curves(self, before_seconds: int, points: int) -> int:
-        """Thin curves of jobs that ended before this time."""
-        ...
-
-    def delete_jobs(self, before_seconds: int) -> int:
-        """Delete jobs that ended before this time."""
-        ...
-
-    def delete_audit_entries(self, before_seconds: int) -> int:
-        """Delete audit entries from before this time."""
-        ...
-
-
 class Candidate(NamedTuple):
-    """Hold an election for a duty, and what the elected process writes to."""
+    """Hold an election for a role, and what the elected process writes to."""
 
-    election: Candidacy
-    archive: KeptArchive
+    election: LeaderElection
+    archive: SqlArchive
     checkpoints: ReporterCheckpoints
 
 
 Stand = Callable[[str], Candidate]
-"""Make a candidate for the duty of this name."""
+"""Make a candidate for the role of this name."""
 
 
-def stand_alone(archive: KeptArchive, checkpoints: ReporterCheckpoints) -> Stand:
+def stand_alone(archive: SqlArchive, checkpoints: ReporterCheckpoints) -> Stand:
     """Return candidates of a process that is the only one to use an archive."""
     return lambda _: Candidate(NoElection(), archive, checkpoints)
 
@@ -158,7 +133,7 @@ class Reporters:
         *,
         clock: Clock | None = None,
     ) -> None:
-        """Take the parts of the reporters, and what makes a candidate for a duty; nothing is read yet."""
+        """Take the parts of the reporters, and what makes a candidate for a role; nothing is read yet."""
         self._accounting = accounting
         self._maker, self._settings = maker, settings
         self._stand = stand
@@ -218,7 +193,7 @@ class Reporters:
         every = self._interval_seconds
         with (
             self._loops,
-            run_periodically("election", ELECTION_SECONDS, self._campaign, stopping=self._stopping),
+            run_periodically("election", ELECTION_SECONDS, self._hold_locks, stopping=self._stopping),
             run_periodically("reporters", every, self._start_new, stopping=self._stopping),
         ):
             yield
@@ -236,23 +211,23 @@ class Reporters:
         if deleting.elected.is_set() and not self.retention.work():
             deleting.resign(RESIGN_SECONDS)
 
-    def _start(self, reporter: Reporter, election: Candidacy) -> None:
+    def _start(self, reporter: Reporter, election: LeaderElection) -> None:
         self._loops.callback(election.close)
         turns = Turns(election, self._interval_seconds, partial(self._work, reporter, election))
         name = f"reporter {reporter.cluster}"
         self._loops.enter_context(run_periodically(name, turns.pause_seconds, turns.take, stopping=self._stopping))
-        attempt("election", election.campaign)
+        attempt("election", election.hold_lock)
 
-    def _campaign(self) -> None:
+    def _hold_locks(self) -> None:
         """Take part in all elections, but for those of clusters that were removed: another portal may read these."""
-        attempt("election", self._deleting.election.campaign)
+        attempt("election", self._deleting.election.hold_lock)
         for name, (election, *_) in self._candidates.items():
             if name in self._names:
-                attempt("election", election.campaign)
+                attempt("election", election.hold_lock)
             elif election.elected.is_set():
                 attempt("election", partial(election.resign, 0.0))
 
-    def _work(self, reporter: Reporter, election: Candidacy) -> None:
+    def _work(self, reporter: Reporter, election: LeaderElection) -> None:
         """Do one round of a reporter, unless its cluster was removed; if rounds fail, let another process try."""
         if reporter.cluster not in self._names:
             return
@@ -295,7 +270,7 @@ def join_progress(reporters: Sequence[Reporter], own: ReporterProgress, elected:
 
 
 def make_retention(
-    archive: KeptArchive, checkpoints: ReporterCheckpoints, settings: ReporterSettings, clock: Clock
+    archive: SqlArchive, checkpoints: ReporterCheckpoints, settings: ReporterSettings, clock: Clock
 ) -> Retention:
     """Make what creates partitions and deletes old rows of all clusters."""
     thin = partial(archive.thin_curves, points=THINNED_POINTS)

@@ -232,7 +232,7 @@ def test_process_that_archives_jobs_is_named(tmp_path: Path) -> None:
     write_command(tmp_path, "scontrol", "echo 'ClusterName = alpha'; echo 'PrivateData = none'")
     with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
         with closing(Election(database, "reporter of alpha", wall_clock=lambda: 1_700_000_000.0)) as election:
-            election.campaign()
+            election.hold_lock()
             during = examine(tmp_path)["election"]
         after = examine(tmp_path)["election"]
 

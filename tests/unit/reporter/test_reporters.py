@@ -191,8 +191,8 @@ def test_reporters_run_until_they_are_ended(archive: SqlArchive) -> None:
 def stand_for(archive: SqlArchive) -> Stand:
     """Stand for election beside other portals of the archive."""
 
-    def stand(duty: str) -> Candidate:
-        election = Election(archive.database, duty)
+    def stand(role: str) -> Candidate:
+        election = Election(archive.database, role)
         return Candidate(election, SqlArchive(election.database), Checkpoints(election.database))
 
     return stand
@@ -296,7 +296,7 @@ def test_reporter_that_was_replaced_says_nothing_of_its_failure(archive: SqlArch
     portal = Portal(archive, Clusters(alpha=FakeAccounting(jobs_of("alpha"))))
     (reporter,) = portal.reporters.find()
     with closing(Election(archive.database, "reporter of alpha")) as other:
-        other.campaign()
+        other.hold_lock()
         reporter.work()
 
     assert (1, "") == (reporter.progress.failures, portal.reporters.progress.problem)
@@ -312,7 +312,7 @@ def test_only_the_elected_process_deletes_old_rows(archive: SqlArchive, monkeypa
     archive.save([make_report(make_record(2, submit_seconds=START + 19 * HOUR))])
     portal = Portal(archive, Clusters(), keep_jobs=30.0 * 24 * HOUR)
     other = Election(archive.database, "retention")
-    other.campaign()
+    other.hold_lock()
     with portal.reporters.running():
         time.sleep(0.3)
         assert [1, 2] == archived(archive, "lab")
@@ -330,8 +330,8 @@ def test_portal_whose_deletions_fail_lets_another_delete(archive: SqlArchive, mo
             tries.append("partitions")
             raise ArchiveError("the database was too slow")
 
-    def stand_failing(duty: str) -> Candidate:
-        election = Election(archive.database, duty)
+    def stand_failing(role: str) -> Candidate:
+        election = Election(archive.database, role)
         return Candidate(election, Failing(election.database), Checkpoints(election.database))
 
     kept = ReporterSettings(interval=0.01, keep_curves=0.0, keep_audit=0.0)
@@ -348,7 +348,7 @@ def test_portal_of_an_earlier_release_lets_a_later_one_archive_and_delete(
     monkeypatch.setattr(engine, "SCHEMA_SECONDS", 0.0)
     archive.save([make_report(make_record(1))])
     portal = Portal(archive, Clusters(alpha=FakeAccounting(jobs_of("alpha"))))
-    retention, reporter = (archive.database.make_lock(record_name(duty)) for duty in ("retention", "reporter of alpha"))
+    retention, reporter = (archive.database.make_lock(record_name(role)) for role in ("retention", "reporter of alpha"))
     with portal.reporters.running():
         wait_for(lambda: portal.reporters.progress.rounds and retention.is_taken())
         with archive.database.writing() as connection:
