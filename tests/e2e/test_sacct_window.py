@@ -7,13 +7,15 @@ import time
 
 from lab import ALICE, SlurmLab
 from slurmscope.cluster.completions import COMMAND, arguments, parse_ended_jobs
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
 
 def ended_jobs(lab: SlurmLab, start: int, end: int) -> list[int]:
     """Return the jobs that ended in this window, by the arguments of the exporter."""
     separator = "c0ffee"
-    output = lab.run(COMMAND, *arguments(start, end, separator))
-    return [job.job_id for job in parse_ended_jobs(output.encode(), separator)[0]]
+    commands = SlurmCommands(SlurmSettings(bin_path=lab.bin_path, timeout=30.0), lab.environment)
+    output = commands.run(COMMAND, arguments(start, end, separator))
+    return [job.job_id for job in parse_ended_jobs(output, separator)[0]]
 
 
 def end_seconds(lab: SlurmLab, job: int) -> int:
