@@ -24,7 +24,6 @@ EXCEPTIONS = {
     "test_push_inbox": "compares our client of a Pushgateway with the real one",
     "test_remote_write": "sends made-up jobs, whose numbers are known, by remote write",
     "test_sacct_window": "lists jobs of windows of time that no exporter can be made to choose",
-    "test_short_jobs": "reads the tracker between two scrapes",
     "test_textfile": "kills the writer of a file at every system call",
     "test_tracing": "makes tokens that are expired, forged or signed by an older key",
 }
