@@ -1,13 +1,13 @@
 # Chores of the project; `make help` lists them.
 BIN := .venv/bin
 CODE := src tests lab bench scripts deploy
-# Layers without I/O: every line and branch of them is tested.
-PURE := src/slurmscope/archive/interface.py,src/slurmscope/archive/job_columns.py,src/slurmscope/archive/metric_ranges.py,src/slurmscope/cluster/completions.py,src/slurmscope/cluster/dbd.py,src/slurmscope/cluster/licenses.py,src/slurmscope/cluster/limits.py,src/slurmscope/cluster/node_sums.py,src/slurmscope/cluster/nodes.py,src/slurmscope/cluster/reservations.py,src/slurmscope/cluster/rpc.py,src/slurmscope/cluster/scheduler.py,src/slurmscope/cluster/sdiag.py,src/slurmscope/cluster/shares.py,src/slurmscope/cluster/sinfo.py,src/slurmscope/core/check.py,src/slurmscope/core/errors.py,src/slurmscope/core/hostlist.py,src/slurmscope/core/settings.py,src/slurmscope/core/tres.py,src/slurmscope/core/units.py,src/slurmscope/exporter/collector.py,src/slurmscope/inbox/pushed.py,src/slurmscope/jobs/advice.py,src/slurmscope/jobs/charts.py,src/slurmscope/jobs/curves.py,src/slurmscope/jobs/exit_status.py,src/slurmscope/jobs/findings.py,src/slurmscope/jobs/header_options.py,src/slurmscope/jobs/heat_maps.py,src/slurmscope/jobs/measured_run.py,src/slurmscope/jobs/pending/reasons.py,src/slurmscope/jobs/profiled_steps.py,src/slurmscope/jobs/queries.py,src/slurmscope/jobs/rating.py,src/slurmscope/jobs/record.py,src/slurmscope/jobs/report.py,src/slurmscope/jobs/resources.py,src/slurmscope/jobs/resubmission.py,src/slurmscope/jobs/rule.py,src/slurmscope/jobs/rules/cpu.py,src/slurmscope/jobs/rules/files.py,src/slurmscope/jobs/rules/gpu.py,src/slurmscope/jobs/rules/memory.py,src/slurmscope/jobs/rules/nodes.py,src/slurmscope/jobs/rules/threads.py,src/slurmscope/jobs/rules/time.py,src/slurmscope/jobs/series.py,src/slurmscope/jobs/suggestions.py,src/slurmscope/jobs/summarize.py,src/slurmscope/jobs/summary.py,src/slurmscope/jobs/traced_processes.py,src/slurmscope/jobs/traced_run.py,src/slurmscope/jobs/viewer.py,src/slurmscope/jobs/wait_times.py,src/slurmscope/metrics/family.py,src/slurmscope/metrics/guard.py,src/slurmscope/metrics/parse.py,src/slurmscope/metrics/write.py,src/slurmscope/node/job_metrics.py,src/slurmscope/node/job_use.py,src/slurmscope/node/jobs.py,src/slurmscope/run/curves.py,src/slurmscope/run/report.py,src/slurmscope/slurm/states.py,src/slurmscope/trace/samples.py
+# Modules without I/O: every line and branch of them is tested.
+PURE = $(shell $(BIN)/python -m scripts.pure files)
 
 # Tests start hundreds of interpreters; each would compile every module again. Users have buffers, and so have tests.
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
-.PHONY: help setup setup-test demo plugin lint check test scaling lowest bench lab lab-down golden docs format fresh release clean
+.PHONY: help setup setup-test demo plugin lint check unit test scaling lowest bench lab lab-down golden docs format fresh release clean
 
 help: ## List the chores
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -31,7 +31,10 @@ lint: setup-test
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m scripts.docs --check
 
-check: lint ## Format, lint, types, imports, docs drift and unit tests: before each commit
+check: lint ## Format, lint, types, imports, docs drift and tests of what has no I/O: before each commit
+	SLURMSCOPE_QUICK=1 $(BIN)/pytest $$($(BIN)/python -m scripts.pure tests) -q -n 2
+
+unit: setup-test ## All unit tests
 	SLURMSCOPE_QUICK=1 $(BIN)/pytest tests/unit -q -n 2
 
 # A test that fails beside others on a busy machine is run again, alone; both results are shown.
@@ -46,7 +49,7 @@ test: lint ## All tests, also those against real daemons and in a browser
 		|| $(AGAIN) tests/browser tests/e2e
 
 scaling: setup-test ## Only the tests of distributed engines, several clusters and several portals: two minutes
-	$(BIN)/pytest -q -m scaling -n 6 --dist loadfile tests/unit/services/reporting tests/e2e
+	$(BIN)/pytest -q -m scaling -n 6 --dist loadfile tests/unit/reporter tests/e2e
 
 lowest: ## Unit tests with the lowest releases of packages that pyproject.toml allows
 	@SLURMSCOPE_QUICK=1 python3 -m scripts.lowest

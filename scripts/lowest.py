@@ -21,7 +21,7 @@ TOOLS = (
     "pytest-xdist", "python-hostlist", "schemathesis",
 )  # fmt: skip
 """What these tests import, in its newest release."""
-TESTS = ("tests/unit/cli", "tests/unit/outputs", "tests/unit/portal", "tests/unit/reports", "tests/unit/store")
+TESTS = ("tests/unit/archive", "tests/unit/cli", "tests/unit/exporter", "tests/unit/portal", "tests/unit/reports")
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)(?:\[[a-z,]+\])?>=(?P<version>[0-9][0-9.]*)")
 

@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ AS_NOBODY = as_user(65534, 65534)
 PATIENCE_SECONDS = 120
 LISTENING = re.compile(r"msg=listening address=(\S+)")
 
+Samples = defaultdict[str, dict[tuple[str, ...], float]]
+"""Values by metric and label values; a metric that is not on the page has none."""
+
 
 @dataclass
 class Exporter:
@@ -54,6 +58,11 @@ class Exporter:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+
+    def samples(self, path: str = "/metrics") -> Samples:
+        status, page = self.get(path)
+        assert 200 == status, page
+        return parse_page(page)
 
     def values(self, name: str) -> dict[tuple[str, ...], float]:
         return values(self.get()[1], name)
@@ -127,14 +136,18 @@ def get_as(portal: Exporter, user: str, path: str, *, timeout_seconds: float = 1
             return error.code, error.read().decode("utf-8", "replace")
 
 
+def parse_page(page: str) -> Samples:
+    """Return the samples of a page by name and label values, as prometheus_client reads them."""
+    samples: Samples = defaultdict(dict)
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            samples[sample.name][tuple(sample.labels.values())] = sample.value
+    return samples
+
+
 def values(page: str, name: str) -> dict[tuple[str, ...], float]:
-    """Return the samples of one name by their label values, as prometheus_client reads them."""
-    return {
-        tuple(sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(page)
-        for sample in family.samples
-        if sample.name == name
-    }
+    """Return the samples of one name by their label values."""
+    return parse_page(page)[name]
 
 
 def until(condition: Callable[[], object], patience_seconds: float = PATIENCE_SECONDS) -> None:

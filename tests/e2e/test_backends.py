@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same cluster gives equal families through every backend.
+"""The same cluster gives equal pages through every backend.
 
 What cannot be equal, because Slurm itself does not tell the same:
 
@@ -16,10 +16,11 @@ What cannot be equal, because Slurm itself does not tell the same:
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,35 +28,16 @@ import pytest
 from lab import ALICE, BOB, CAROL, SlurmLab
 from lab.config import LabSettings
 from lab.rest import make_token, run_slurmrestd, run_slurmrestd_with_tokens, token_lines
-from slurmscope.cluster.backends import Backend, open_backend
-from slurmscope.cluster.jobs import COLLECTOR as JOBS
-from slurmscope.cluster.jobs import JobsOptions
-from slurmscope.cluster.nodes import COLLECTOR as NODES
-from slurmscope.cluster.nodes import NodesOptions
-from slurmscope.cluster.squeue import StartWindow, add_starts
-from slurmscope.core.errors import CommandRefused, ServerRefused, SlurmRefused, SourceError
-from slurmscope.http.client.address import parse_address
-from slurmscope.slurm.command import SlurmCommands, SlurmSettings
-from tests.e2e.asking import count_questions, samples_of
+from tests.e2e.controller_requests import count_requests
+from tests.e2e.scrape import run_once, scrape, slurm_flags
+from tests.processes import Samples, serving, until
 
-NOW = 2_000_000_000.0
-ALWAYS = StartWindow(0, 2**31)
+BACKENDS = ("text", "json", "rest")
 # Too many to be told in 64 characters, and without a step.
 SCATTERED = tuple(number for number in range(300) if number * number % 7 in {1, 2})
-
-Families = dict[str, Mapping[tuple[str, ...], object]]
-
-
-def open_one(lab: SlurmLab, name: str, url: str = "", token_file: Path | None = None, user: str = "") -> Backend:
-    settings = SlurmSettings(
-        bin_path=lab.bin_path,
-        timeout=30.0,
-        backend=name,
-        rest_url=parse_address(url) if url else None,
-        rest_token_file=token_file,
-        rest_user=user,
-    )
-    return open_backend(settings, SlurmCommands(settings, lab.environment))
+# About the exporter itself, and a time that passes.
+OWN = ("slurmscope_", "process_", "slurm_job_scrape_", "slurm_node_scrape_", "job_scrape_")
+AGE = "slurm_partition_oldest_pending_age_seconds"
 
 
 @pytest.fixture(scope="module")
@@ -82,35 +64,25 @@ def own_lab(started_lab: SlurmLab) -> SlurmLab:
     return started_lab
 
 
-@contextlib.contextmanager
-def all_backends(lab: SlurmLab) -> Iterator[dict[str, Backend]]:
-    with run_slurmrestd(lab) as server:
-        yield {name: open_one(lab, name, server.url) for name in ("text", "json", "rest")}
+@pytest.fixture(scope="module")
+def rest_url(started_lab: SlurmLab) -> Iterator[str]:
+    """Run a slurmrestd for that cluster."""
+    with run_slurmrestd(started_lab) as server:
+        yield server.url
 
 
-@pytest.fixture
-def backends(own_lab: SlurmLab) -> Iterator[dict[str, Backend]]:
-    """Give all backends of a clean cluster."""
-    with all_backends(own_lab) as opened:
-        yield opened
+def backend_flags(name: str, rest_url: str) -> tuple[str, ...]:
+    return (f"--slurm.backend={name}", *(("--slurm.rest-url", rest_url) if name == "rest" else ()))
 
 
-def families(backend: Backend) -> Families:
-    """Collect everything that a backend's readings give; the moment is always the same."""
-    jobs = backend.read_jobs(ALWAYS, NOW)
-    waits = add_starts({}, jobs.starts)
-    of_jobs = JOBS.collect(JobsOptions(), jobs=type(jobs)(groups=jobs.groups, taken_at_seconds=NOW, waits=waits))
-    of_nodes = NODES.collect(NodesOptions(partition_map=True), nodes=backend.read_nodes())
-    return samples_of(of_jobs) | samples_of(of_nodes)
+def read(lab: SlurmLab, backend: str, rest_url: str, *collectors: str, is_success: bool = True) -> Samples:
+    return scrape(lab, *collectors, flags=backend_flags(backend, rest_url), is_success=is_success)
 
 
-def read_quiet(backends: Mapping[str, Backend], attempts: int = 20) -> dict[str, Families]:
-    """Read all backends while nothing changes: the text says the same before and after."""
-    for _ in range(attempts):
-        found = {name: families(backend) for name, backend in backends.items()}
-        if families(backends["text"]) == found["text"]:
-            return found
-    pytest.fail(f"the cluster did not keep still in {attempts} attempts")
+def comparable(samples: Samples) -> Samples:
+    """Return what does not depend on the exporter and on the moment of the scrape."""
+    kept = {name: found for name, found in samples.items() if not name.startswith(OWN)}
+    return Samples(dict, kept | {AGE: dict.fromkeys(samples[AGE], 0.0)})
 
 
 def fill(lab: SlurmLab) -> None:
@@ -142,42 +114,54 @@ def fill(lab: SlurmLab) -> None:
     lab.wait_for(lambda: lab.job_states(array) == {"RUNNING", "PENDING"}, what="a task of the array to start")
 
 
-def test_families_are_equal_through_every_backend(own_lab: SlurmLab, backends: dict[str, Backend]) -> None:
-    fill(own_lab)
+def test_pages_are_equal_through_every_backend(own_lab: SlurmLab, rest_url: str) -> None:
+    flags = (*slurm_flags(own_lab), "--slurm.poll-limit=0.1s", "--collector.nodes.partition-map")
+    path = "/metrics?collect[]=jobs&collect[]=nodes"
+    with ExitStack() as stack:
+        exporters = [
+            stack.enter_context(
+                serving("cluster", *flags, *backend_flags(name, rest_url), environment=own_lab.environment)
+            )
+            for name in BACKENDS
+        ]
+        fill(own_lab)
+        found: list[Samples] = []
 
-    found = read_quiet(backends)
+        def are_equal() -> bool:
+            time.sleep(0.5)
+            found[:] = [comparable(exporter.samples(path)) for exporter in exporters]
+            # Wait times are those of the four jobs that run and the two that ended; starts are counted with a delay.
+            return found[0] == found[1] == found[2] and sum(found[0]["slurm_job_wait_seconds_count"].values()) == 6
 
-    assert found["text"] == found["json"]
-    assert found["text"] == found["rest"]
+        until(are_equal)
+
     # The counts of squeue itself, so that equal does not mean equally empty.
     states = own_lab.run("squeue", "--noheader", "--all", "--array", "--format=%T").split()
     counts = {(state,): states.count(state) for state in ("PENDING", "RUNNING")}
-    assert counts.items() <= dict(found["rest"]["slurm_jobs"]).items()
-    assert {("COMPLETED",), ("FAILED",), ("CANCELLED",)} <= set(found["rest"]["slurm_jobs"])
+    assert counts.items() <= found[0]["slurm_jobs"].items()
+    assert {("COMPLETED",), ("FAILED",), ("CANCELLED",)} <= found[0]["slurm_jobs"].keys()
 
 
-def test_job_that_was_requeued_and_held_is_held_through_every_backend(
-    own_lab: SlurmLab, backends: dict[str, Backend]
-) -> None:
+def test_job_that_was_requeued_and_held_is_held_through_every_backend(own_lab: SlurmLab, rest_url: str) -> None:
     job = own_lab.submit(ALICE, script="sleep 600")
     own_lab.wait_state(job, {"RUNNING"})
     own_lab.run("scontrol", "requeuehold", str(job))
     own_lab.wait_state(job, {"PENDING"})
     assert "job requeued in held state" == own_lab.run("squeue", "-h", "-a", "-O", "Reason:").strip()
 
-    for name, found in read_quiet(backends).items():
+    for name in BACKENDS:
+        found = read(own_lab, name, rest_url, "jobs")
         assert {("debug", "JobHeldUser"): 1} == found["slurm_partition_pending_jobs"], name
         assert {("debug", "user"): 1} == found["slurm_partition_held_jobs"], name
-        assert not found.get("slurm_partition_oldest_pending_age_seconds"), name
+        assert {} == found[AGE], name
 
 
-def test_json_costs_the_controller_one_question_less(own_lab: SlurmLab, backends: dict[str, Backend]) -> None:
+def test_json_costs_the_controller_one_request_less(own_lab: SlurmLab, rest_url: str) -> None:
     costs = {}
-    for name, backend in backends.items():
-        before = count_questions(own_lab)
-        backend.read_jobs(ALWAYS, NOW)
-        backend.read_nodes()
-        costs[name] = count_questions(own_lab) - before
+    for name in BACKENDS:
+        before = count_requests(own_lab)
+        read(own_lab, name, rest_url, "jobs", "nodes")
+        costs[name] = count_requests(own_lab) - before
         del costs[name]["REQUEST_STATS_INFO"]
 
     for_json = {"REQUEST_JOB_INFO": 1, "REQUEST_NODE_INFO": 1, "REQUEST_PARTITION_INFO": 1}
@@ -185,66 +169,52 @@ def test_json_costs_the_controller_one_question_less(own_lab: SlurmLab, backends
     assert {"text": for_json | {"REQUEST_PARTITION_INFO": 2}, "json": for_json, "rest": for_json} == costs
 
 
-def test_draining_node_is_mixed_in_json_and_allocated_in_text(own_lab: SlurmLab, backends: dict[str, Backend]) -> None:
+def test_draining_node_is_mixed_in_json_and_allocated_in_text(own_lab: SlurmLab, rest_url: str) -> None:
     node = own_lab.nodes[0]
     own_lab.wait_state(own_lab.submit(ALICE, f"--nodelist={node}"), {"RUNNING"})
     own_lab.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
 
-    found = {name: next(n for n in backend.read_nodes().nodes if n.name == node) for name, backend in backends.items()}
+    for name, base_state in {"text": "allocated", "json": "mixed", "rest": "mixed"}.items():
+        found = read(own_lab, name, rest_url, "nodes")
+        assert (node, base_state) in found["slurm_node_state_info"], name
+        assert 1 == found["slurm_node_count_per_state"]["draining",], name
+        assert 7 == found["slurm_cpus"]["unusable",], name
 
-    assert {"text": "allocated", "json": "mixed", "rest": "mixed"} == {name: n.base_state for name, n in found.items()}
-    assert {("draining", 7)} == {(n.state_text, n.cpus_total - n.cpus_allocated - n.cpus_idle) for n in found.values()}
 
-
-def test_controller_that_is_down_is_a_failure_of_every_backend(own_lab: SlurmLab, backends: dict[str, Backend]) -> None:
-    reads: list[tuple[str, Callable[[], object]]] = [
-        (name, read)
-        for name, backend in backends.items()
-        for read in (lambda backend=backend: backend.read_jobs(ALWAYS, NOW), backend.read_nodes)
-    ]
-    backends["json"].read_nodes()
+def test_controller_that_is_down_is_a_failure_of_every_backend(own_lab: SlurmLab, rest_url: str) -> None:
     own_lab.kill_controller()
     try:
-        with ThreadPoolExecutor(len(reads)) as pool:
-            errors = list(pool.map(lambda read: (read[0], failure(read[1])), reads))
+        with ThreadPoolExecutor(len(BACKENDS)) as pool:
+            found = list(
+                pool.map(lambda name: read(own_lab, name, rest_url, "jobs", "nodes", is_success=False), BACKENDS)
+            )
     finally:
         own_lab.start_controller()
 
-    expected = {"text": CommandRefused, "json": SlurmRefused, "rest": SlurmRefused}
-    assert [(name, expected[name]) for name, _ in reads] == [(name, type(error)) for name, error in errors]
-    assert {"refused"} == {error.reason for _, error in errors if error}
+    refused = {("jobs", "refused"): 1, ("nodes", "refused"): 1}
+    assert [refused] * len(BACKENDS) == [samples["slurmscope_reading_errors_total"] for samples in found]
 
 
-def failure(read: Callable[[], object]) -> SourceError | None:
-    try:
-        read()
-    except SourceError as error:
-        return error
-    return None
-
-
-def test_slurmrestd_on_a_port_lets_in_who_has_a_token(own_lab: SlurmLab, tmp_path: Path) -> None:
+def test_slurmrestd_on_a_port_requires_a_token(own_lab: SlurmLab, tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     with run_slurmrestd_with_tokens(own_lab) as server:
-        backend = open_one(own_lab, "rest", server.url, token_file, ALICE)
-        with pytest.raises(ServerRefused, match="cannot read the token file"):
-            backend.read_nodes()
+        without_user = (*backend_flags("rest", server.url), "--slurm.rest-token-file", str(token_file))
+        flags = (*without_user, f"--slurm.rest-user={ALICE}")
+        assert "cannot read the token file" in run_once(own_lab, "nodes", flags=flags).stderr
         token_file.write_text("wrong")
-        with pytest.raises(SlurmRefused, match="Slurm reports"):
-            backend.read_nodes()
-        with pytest.raises(ServerRefused, match="answered 401"):
-            open_one(own_lab, "rest", server.url, token_file).read_nodes()
+        assert "Slurm reports" in run_once(own_lab, "nodes", flags=flags).stderr
+        assert "answered 401" in run_once(own_lab, "nodes", flags=without_user).stderr
 
         token_file.write_text(f"SLURM_JWT={make_token(own_lab, ALICE)}\n")
 
-        assert own_lab.nodes == tuple(node.name for node in backend.read_nodes().nodes)
+        assert {(node,) for node in own_lab.nodes} == scrape(own_lab, "nodes", flags=flags)["slurm_node_cpus"].keys()
 
 
 def test_last_task_of_a_step_is_left_out_by_squeue_alone(clean_lab: SlurmLab) -> None:
     clean_lab.submit(ALICE, "--array=0-30:3", "--hold")
 
-    with all_backends(clean_lab) as backends:
-        counts = {name: held_jobs(backend) for name, backend in backends.items()}
+    with run_slurmrestd(clean_lab) as server:
+        counts = {name: held_jobs(read(clean_lab, name, server.url, "jobs")) for name in BACKENDS}
 
     tasks = len(range(0, 31, 3))
     assert {"text": tasks - 1, "json": tasks, "rest": tasks} == counts
@@ -252,16 +222,15 @@ def test_last_task_of_a_step_is_left_out_by_squeue_alone(clean_lab: SlurmLab) ->
 
 def test_array_that_slurmrestd_has_cut_is_told(clean_lab: SlurmLab) -> None:
     with run_slurmrestd(clean_lab, environment={}) as server:
-        backend = open_one(clean_lab, "rest", server.url)
-        unreadable_before = backend.read_jobs(ALWAYS, NOW).unreadable_rows
+        before = read(clean_lab, "rest", server.url, "jobs")
         clean_lab.submit(ALICE, f"--array={','.join(map(str, SCATTERED))}", "--hold")
-        jobs, counted = backend.read_jobs(ALWAYS, NOW), held_jobs(backend)
+        after = read(clean_lab, "rest", server.url, "jobs")
 
-    assert unreadable_before + 1 == jobs.unreadable_rows
-    assert 10 < counted < len(SCATTERED)
+    unreadable = "slurm_job_unreadable_rows"
+    assert before[unreadable][()] + 1 == after[unreadable][()]
+    assert 10 < held_jobs(after) < len(SCATTERED)
 
 
-def held_jobs(backend: Backend) -> int:
-    """Count what is held by its user."""
-    groups = backend.read_jobs(ALWAYS, NOW).groups
-    return sum(group.jobs for group in groups if group.state == "PENDING" and group.reason == "JobHeldUser")
+def held_jobs(samples: Samples) -> float:
+    """Return how many jobs are held by their users."""
+    return sum(count for (_, by), count in samples["slurm_partition_held_jobs"].items() if by == "user")

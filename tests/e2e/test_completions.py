@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,26 +15,11 @@ from pathlib import Path
 import pytest
 
 from lab import ALICE, BOB, SlurmLab
-from slurmscope.cluster import completions as sacct
-from slurmscope.cluster.completions import COLLECTOR, Completions
-from slurmscope.cluster.completions_tracker import CompletionsTracker
-from slurmscope.core.errors import CommandRefused, CommandTimedOut
-from slurmscope.exporter.collector import NoOptions
-from slurmscope.slurm.command import SlurmCommands, SlurmSettings
+from tests.e2e.scrape import scrape
+from tests.processes import Samples
 
 ENDINGS = "CD,F,TO,CA,NF,OOM,RQ,PR,BF,DL"
 COLUMNS = "Partition%30,Account%30,State%30,Elapsed,AllocCPUS"
-Counts = dict[tuple[str, ...], int]
-
-
-class Clock:
-    """Tell the time, which can be moved on by hand."""
-
-    def __init__(self) -> None:
-        self.offset = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.offset
 
 
 def begin_second() -> int:
@@ -43,13 +29,10 @@ def begin_second() -> int:
     return start
 
 
-def commands(lab: SlurmLab, timeout: float = 10.0) -> SlurmCommands:
-    return SlurmCommands(SlurmSettings(bin_path=lab.bin_path, timeout=timeout), lab.environment)
-
-
-def served(completions: Completions) -> dict[str, Counts]:
-    families = COLLECTOR.collect(NoOptions(), completions=completions)
-    return {family.metric.name: dict(family.samples) for family in families if isinstance(family.samples, dict)}
+def count_ended(lab: SlurmLab, state_file: Path, *flags: str, is_success: bool = True) -> Samples:
+    """Start the exporter anew, read accounting once, and return the counters that continue in the file."""
+    flags = (f"--completions.state-file={state_file}", *flags)
+    return scrape(lab, "completions", flags=flags, is_success=is_success)
 
 
 def accounting_rows(lab: SlurmLab, start: int, columns: str) -> list[list[str]]:
@@ -94,9 +77,10 @@ def down(lab: SlurmLab, daemon: str) -> Iterator[None]:
         lab.start_daemon(daemon)
 
 
-def test_totals_equal_those_of_accounting(clean_lab: SlurmLab) -> None:
+def test_totals_equal_those_of_accounting(clean_lab: SlurmLab, tmp_path: Path) -> None:
     start = begin_second()
-    trackers = [CompletionsTracker(wall_clock=time.time) for _ in range(10)]
+    begun = tmp_path / "begun.json"
+    count_ended(clean_lab, begun)
     timing_out = clean_lab.submit(ALICE, "--partition=long", script="sleep 300")
     clean_lab.wait_state(timing_out, {"RUNNING"})
     # The shortest time limit is a minute; an end in a second is found at the controller's next look.
@@ -120,9 +104,9 @@ def test_totals_equal_those_of_accounting(clean_lab: SlurmLab) -> None:
     wait_for_rows(clean_lab, start, 14)
 
     # The controller sends some of what it knows of a job only seconds after the job has ended.
-    for tracker in trackers:
+    for attempt in range(10):
         before = accounting_rows(clean_lab, start, COLUMNS)
-        completions = tracker.update(commands(clean_lab).run)
+        served = count_ended(clean_lab, Path(shutil.copy(begun, tmp_path / f"{attempt}.json")))
         rows = accounting_rows(clean_lab, start, COLUMNS)
         if before == rows:
             break
@@ -130,88 +114,60 @@ def test_totals_equal_those_of_accounting(clean_lab: SlurmLab) -> None:
     expected_ends = Counter(tuple(row[:3]) for row in rows if row[0])
     # The array that never started is one record of accounting, and four jobs.
     expected_ends["debug", "physics", "CANCELLED"] += 3
+    ended = served["slurm_jobs_ended_total"]
     ends: Counter[tuple[str, ...]] = Counter()
-    for (partition, account, state, _), count in completions.ended.items():
-        ends[partition, account, state] += count if partition else 0
+    for (partition, account, state, _), count in ended.items():
+        ends[partition, account, state] += int(count) if partition else 0
     assert +expected_ends == +ends
 
     expected_cpu_seconds: Counter[tuple[str, ...]] = Counter()
     for partition, account, _, elapsed, cpus in rows:
         expected_cpu_seconds[partition, account] += as_seconds(elapsed) * int(cpus)
-    assert +expected_cpu_seconds == +Counter(completions.cpu_seconds)
+    cpu_seconds = {key: seconds for key, seconds in served["slurm_ended_job_cpu_seconds_total"].items() if seconds}
+    assert +expected_cpu_seconds == cpu_seconds
 
-    families = served(completions)
-    failures = {key[3]: count for key, count in families["slurm_jobs_ended_total"].items() if key[2] == "FAILED"}
-    assert {"error": 1, "signal": 1} == failures
-    assert 1 == families["slurm_jobs_ended_total"]["debug", "chemistry", "REQUEUED", "none"]
+    assert {"error": 1, "signal": 1} == {key[3]: count for key, count in ended.items() if key[2] == "FAILED"}
+    assert 1 == ended["debug", "chemistry", "REQUEUED", "none"]
     gpu_run = as_seconds(next(elapsed for partition, _, _, elapsed, _ in rows if partition == "gpus"))
-    assert {("gpus", "chemistry"): 2 * gpu_run} == families["slurm_ended_job_gpu_seconds_total"]
+    assert {("gpus", "chemistry"): 2 * gpu_run} == served["slurm_ended_job_gpu_seconds_total"]
     # All but the array and the second life of the requeued job have run.
-    assert len(rows) - 2 == sum(sum(times.counts) for times in completions.run_times.values())
+    assert len(rows) - 2 == sum(served["slurm_job_run_seconds_count"].values())
 
 
 @pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
 def test_outage_of_accounting_loses_and_doubles_nothing(clean_lab: SlurmLab, tmp_path: Path, daemon: str) -> None:
-    clock = Clock()
     start = begin_second()
     file = tmp_path / "completions.json"
-    tracker = CompletionsTracker(wall_clock=clock, state_file=file)
-    run = commands(clean_lab).run
+    (began,) = count_ended(clean_lab, file)["slurm_completions_since_timestamp_seconds"].values()
+    assert start <= began <= time.time()
     with down(clean_lab, daemon):
         jobs = [clean_lab.submit(ALICE, script="true") for _ in range(3)]
         for job in jobs:
             clean_lab.wait_state(job, {"COMPLETED"})
-        with pytest.raises(CommandRefused):
-            tracker.update(run)
+        failed = count_ended(clean_lab, file, is_success=False)
+        assert {("completions", "refused"): 1} == failed["slurmscope_reading_errors_total"]
         # The controller does not mind, and neither do we.
-        assert commands(clean_lab).run("squeue", ["--noheader", "--all"]) is not None
+        assert scrape(clean_lab, "jobs")["slurm_jobs"]
 
     # Accounting answers again before it has been told of the jobs.
-    tracker.update(run)
+    count_ended(clean_lab, file)
     wait_for_rows(clean_lab, start, 3)
-    second_life = CompletionsTracker(wall_clock=clock, state_file=file)
-    assert 3 == sum(second_life.update(run).ended.values())
-    for _ in range(30):
-        clock.offset += 60
-        completions = second_life.update(run)
-    assert 3 == sum(completions.ended.values())
-    assert start <= completions.since <= start + 1
+    for _ in range(3):
+        served = count_ended(clean_lab, file)
+        assert {("debug", "physics", "COMPLETED", "ok"): 3} == served["slurm_jobs_ended_total"]
+        assert {(): began} == served["slurm_completions_since_timestamp_seconds"]
 
 
-def test_frozen_accounting_costs_its_own_timeout(clean_lab: SlurmLab) -> None:
-    tracker = CompletionsTracker(wall_clock=time.time)
+def test_frozen_accounting_costs_its_own_timeout(clean_lab: SlurmLab, tmp_path: Path) -> None:
+    file = tmp_path / "completions.json"
     clean_lab.suspend("slurmdbd")
     try:
         began = time.monotonic()
-        with pytest.raises(CommandTimedOut):
-            tracker.update(commands(clean_lab, timeout=2.0).run)
+        failed = count_ended(clean_lab, file, "--slurm.timeout=2s", is_success=False)
         # sacct itself would wait for 45 s.
         assert time.monotonic() - began < 20
     finally:
         clean_lab.resume("slurmdbd")
 
-    assert 0 == tracker.update(commands(clean_lab).run).unreadable_rows
-
-
-def test_window_has_both_its_edges_and_nothing_beyond(clean_lab: SlurmLab) -> None:
-    start = begin_second()
-    jobs = []
-    for _ in range(3):
-        jobs.append(clean_lab.submit(ALICE, script="true"))
-        clean_lab.wait_state(jobs[-1], {"COMPLETED"})
-        time.sleep(2)
-    wait_for_rows(clean_lab, start, 3)
-    ends = {
-        int(job): int(datetime.fromisoformat(end).timestamp())
-        for job, end in accounting_rows(clean_lab, start, "JobID%30,End%30")
-    }
-    first, second, third = (ends[job] for job in jobs)
-
-    def ended(window_start: int, window_end: int) -> list[int]:
-        answer = commands(clean_lab).run(sacct.COMMAND, sacct.arguments(window_start, window_end, "c0ffee"))
-        return [job.job_id for job in sacct.parse_ended_jobs(answer, "c0ffee")[0]]
-
-    assert jobs[:2] == ended(first, second)
-    assert jobs[1:2] == ended(first + 1, third - 1)
-    assert jobs == ended(first - 1, third + 3600)
-    assert [] == ended(third + 1, third + 3600)
+    assert {("completions", "timeout"): 1} == failed["slurmscope_reading_errors_total"]
+    assert {(): 0} == count_ended(clean_lab, file)["slurm_completions_unreadable_rows"]

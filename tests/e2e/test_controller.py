@@ -3,23 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from lab import SlurmLab
-from slurmscope.cluster.controller import COLLECTOR, ControllerPing
-from slurmscope.exporter.collector import NoOptions
-from slurmscope.slurm.command import SlurmCommands, SlurmSettings
-from tests.e2e.asking import samples_of
-
-
-def serve(
-    lab: SlurmLab, *, timeout: float = 30.0, slurm_conf: Path | None = None
-) -> Mapping[str, Mapping[tuple[str, ...], object]]:
-    """Read and collect as the exporter does."""
-    environment = {"SLURM_CONF": str(slurm_conf)} if slurm_conf else lab.environment
-    commands = SlurmCommands(SlurmSettings(bin_path=lab.bin_path, timeout=timeout), environment)
-    return samples_of(COLLECTOR.collect(NoOptions(), controllers=ControllerPing(commands.run).read()))
+from tests.e2e.scrape import scrape
 
 
 def host(lab: SlurmLab) -> str:
@@ -30,10 +17,10 @@ def host(lab: SlurmLab) -> str:
 
 
 def test_a_controller_that_answers_is_up(clean_lab: SlurmLab) -> None:
-    assert {
-        "slurm_up": {(): 1},
-        "slurm_controller_up": {(host(clean_lab), "primary"): 1},
-    } == serve(clean_lab)
+    served = scrape(clean_lab, "controller")
+
+    assert {(): 1} == served["slurm_up"]
+    assert {(host(clean_lab), "primary"): 1} == served["slurm_controller_up"]
 
 
 def test_a_missing_backup_is_down_while_slurm_is_up(clean_lab: SlurmLab, tmp_path: Path) -> None:
@@ -43,27 +30,27 @@ def test_a_missing_backup_is_down_while_slurm_is_up(clean_lab: SlurmLab, tmp_pat
     two = tmp_path / "slurm.conf"
     two.write_text(one.replace(primary, f"{primary}\nSlurmctldHost=second(127.0.0.9)"))
 
-    assert {
-        "slurm_up": {(): 1},
-        "slurm_controller_up": {(host(clean_lab), "primary"): 1, ("second", "backup"): 0},
-    } == serve(clean_lab, slurm_conf=two)
+    served = scrape(clean_lab, "controller", environment={"SLURM_CONF": str(two)})
+
+    assert {(): 1} == served["slurm_up"]
+    assert {(host(clean_lab), "primary"): 1, ("second", "backup"): 0} == served["slurm_controller_up"]
 
 
 def test_a_dead_controller_is_down_until_it_is_back(clean_lab: SlurmLab) -> None:
-    alive = serve(clean_lab)["slurm_controller_up"]
+    name = host(clean_lab)
     clean_lab.kill_controller()
-    dead = serve(clean_lab)
+    dead = scrape(clean_lab, "controller")
     clean_lab.start_controller()
 
-    assert {"slurm_up": {(): 0}, "slurm_controller_up": dict.fromkeys(alive, 0)} == dead
-    assert alive
-    assert {(): 1} == serve(clean_lab)["slurm_up"]
+    assert {(): 0} == dead["slurm_up"]
+    assert {(name, "primary"): 0} == dead["slurm_controller_up"]
+    assert {(): 1} == scrape(clean_lab, "controller")["slurm_up"]
 
 
 def test_a_frozen_controller_is_down(clean_lab: SlurmLab) -> None:
     clean_lab.suspend_controller()
     try:
-        frozen = serve(clean_lab, timeout=1.0)
+        frozen = scrape(clean_lab, "controller", flags=["--slurm.timeout=1s"])
     finally:
         clean_lab.resume_controller()
 

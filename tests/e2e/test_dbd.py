@@ -4,32 +4,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-
-import pytest
 
 from lab import ALICE, SlurmLab
-from lab.errors import CommandFailed
-from slurmscope.cluster import dbd as sacctmgr_stats
-from slurmscope.cluster.dbd import COLLECTOR
-from slurmscope.core.errors import CommandRefused
-from slurmscope.exporter.collector import NoOptions
-from tests.e2e.asking import ask, samples_of
-
-Served = Mapping[str, Mapping[tuple[str, ...], object]]
+from lab.users import find_user
+from tests.e2e.scrape import scrape
+from tests.processes import Samples, as_user
 
 
-def serve(lab: SlurmLab) -> Served:
-    """Read and collect as the exporter does."""
-    dbd = sacctmgr_stats.parse_dbd(ask(lab, sacctmgr_stats.COMMAND, sacctmgr_stats.ARGUMENTS))
-    return samples_of(COLLECTOR.collect(NoOptions(), dbd=dbd))
-
-
-def number(served: Served, name: str, *labels: str) -> float:
+def number(served: Samples, name: str, *labels: str) -> float:
     """Return one sample; a series that is not there yet counts nothing."""
-    value = served[name].get(labels, 0)
-    assert isinstance(value, int | float)
-    return value
+    return served[name].get(labels, 0)
 
 
 def local_time(year: int, month: int, day: int, hour: int = 0) -> int:
@@ -48,18 +32,18 @@ def test_rollups_on_request_are_counted_and_dated(clean_lab: SlurmLab) -> None:
         ("lab", "day"): local_time(2024, 3, 2),
         ("lab", "month"): local_time(2024, 3, 1),
     }
-    before = number(serve(clean_lab), "slurm_dbd_rollups_total", "request")
+    before = number(scrape(clean_lab, "dbd"), "slurm_dbd_rollups_total", "request")
 
     def is_rolled_up() -> bool:
         # slurmdbd's own rollup, at the full hour, may come between; then we look again.
         clean_lab.run("sacctmgr", "-i", "roll", "2024-01-30T00:00:00", "2024-03-02T05:00:00")
-        served = serve(clean_lab)
+        served = scrape(clean_lab, "dbd")
         # Slurm gives no time for the first rollup of a cluster.
         is_timed = periods.keys() == served["slurm_dbd_cluster_rollup_last_seconds"].keys()
         return is_timed and periods == served["slurm_dbd_cluster_rollup_last_timestamp_seconds"]
 
     clean_lab.wait_for(is_rolled_up, what="the rollup")
-    served = serve(clean_lab)
+    served = scrape(clean_lab, "dbd")
 
     assert number(served, "slurm_dbd_rollups_total", "request") > before
     for period in ("hour", "day", "month"):
@@ -69,12 +53,12 @@ def test_rollups_on_request_are_counted_and_dated(clean_lab: SlurmLab) -> None:
 
 def test_requests_are_counted_by_message_and_user(clean_lab: SlurmLab) -> None:
     uid = clean_lab.run("id", "--user", ALICE).strip()
-    before = serve(clean_lab)
+    before = scrape(clean_lab, "dbd")
     for _ in range(3):
         clean_lab.run("sacctmgr", "show", "stats")
     clean_lab.run("sacctmgr", "show", "qos", user=ALICE)
 
-    after = serve(clean_lab)
+    after = scrape(clean_lab, "dbd")
 
     # An answer does not count its own question: ours before and the three since.
     name = "slurm_dbd_rpc_requests_total"
@@ -85,23 +69,25 @@ def test_requests_are_counted_by_message_and_user(clean_lab: SlurmLab) -> None:
 
 
 def test_an_operator_may_not_ask_and_an_administrator_may(clean_lab: SlurmLab) -> None:
-    question = (sacctmgr_stats.COMMAND, *sacctmgr_stats.ARGUMENTS)
+    account = find_user(ALICE)
+    prefix = as_user(account.uid, account.gid)
     try:
         set_level(clean_lab, "Operator")
-        with pytest.raises(CommandFailed):
-            clean_lab.run(*question, user=ALICE)
+        refused = scrape(clean_lab, "dbd", prefix=prefix, is_success=False)
         set_level(clean_lab, "Admin")
-        answer = clean_lab.run(*question, user=ALICE)
+        served = scrape(clean_lab, "dbd", prefix=prefix)
     finally:
         set_level(clean_lab, "None")
 
-    assert sacctmgr_stats.parse_dbd(answer.encode()).messages
+    assert {} == refused["slurm_dbd_rpc_requests_total"]
+    assert number(served, "slurm_dbd_rpc_requests_total", "DBD_GET_STATS") > 0
 
 
 def test_a_dead_database_daemon_is_a_failed_reading(clean_lab: SlurmLab) -> None:
     clean_lab.kill("slurmdbd")
     try:
-        with pytest.raises(CommandRefused):
-            serve(clean_lab)
+        served = scrape(clean_lab, "dbd", is_success=False)
     finally:
         clean_lab.start_daemon("slurmdbd")
+
+    assert {("dbd", "refused"): 1} == served["slurmscope_reading_errors_total"]

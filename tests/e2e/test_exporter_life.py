@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -203,3 +204,14 @@ def test_textfile_is_kept_up_to_date_and_nothing_listens(simulated: Path, tmp_pa
         assert 0 == exporter.end()
     assert values(path.read_text(encoding="utf-8"), "slurm_user_state_total")
     assert [path] == list(tmp_path.iterdir())
+
+
+def test_file_of_targets_is_written_by_an_exporter_without_an_http_server(tmp_path: Path) -> None:
+    write_fake_commands(simulate(Shape(jobs=3, nodes=2), now=int(time.time())), tmp_path / "bin")
+    file = tmp_path / "nodes.json"
+    flags = ("--slurm.bin-path", str(tmp_path / "bin"), "--output.textfile", str(tmp_path / "slurm.prom"))
+    with running("cluster", *flags, "--sd.file", str(file)) as exporter:
+        until(file.exists)
+        assert 0 == exporter.end()
+    assert 2 == sum(len(group["targets"]) for group in json.loads(file.read_bytes()))
+    assert not any("msg=listening" in line for line in exporter.log)

@@ -3,21 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
 from lab import ALICE, SlurmLab
-from slurmscope.cluster import licenses as scontrol_licenses
-from slurmscope.cluster.licenses import COLLECTOR
-from slurmscope.exporter.collector import NoOptions
-from tests.e2e.asking import ask, samples_of
-
-
-def serve(lab: SlurmLab) -> Mapping[str, Mapping[tuple[str, ...], object]]:
-    """Read and collect as the exporter does."""
-    licenses = scontrol_licenses.parse_licenses(ask(lab, "scontrol", scontrol_licenses.ARGUMENTS))
-    return samples_of(COLLECTOR.collect(NoOptions(), licenses=licenses))
+from tests.e2e.scrape import scrape
 
 
 @pytest.fixture
@@ -36,7 +27,7 @@ def test_counts_are_those_of_configuration_and_queue(clean_lab: SlurmLab) -> Non
     job = clean_lab.submit(ALICE, "--licenses=matlab:3")
     clean_lab.wait_state(job, {"RUNNING"})
 
-    served = serve(clean_lab)
+    served = scrape(clean_lab, "licenses")
 
     assert "matlab:10" == configured.partition("=")[2].strip()
     assert "matlab:3" == clean_lab.run("squeue", "--noheader", f"--jobs={job}", "--format=%W").strip()
@@ -47,7 +38,7 @@ def test_counts_are_those_of_configuration_and_queue(clean_lab: SlurmLab) -> Non
 
 
 def test_licences_of_the_database_are_remote(shared_lab: SlurmLab) -> None:
-    served = serve(shared_lab)
+    served = scrape(shared_lab, "licenses")
 
     assert ("abaqus@flex1", "yes") in served["slurm_license_info"]
     assert 20 == served["slurm_licenses"]["abaqus@flex1",]
@@ -60,7 +51,7 @@ def test_reservations_hold_licences(clean_lab: SlurmLab) -> None:
         "accounts=physics", "flags=license_only",
     )  # fmt: skip
     try:
-        served = serve(clean_lab)
+        served = scrape(clean_lab, "licenses")
     finally:
         clean_lab.run("scontrol", "delete", name)
 

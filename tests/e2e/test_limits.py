@@ -8,18 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from lab import ALICE, CAROL, SlurmLab
-from slurmscope.cluster import limits as scontrol_limits
-from slurmscope.cluster.limits import COLLECTOR, LimitOptions, Limits
-from tests.e2e.asking import ask, samples_of
+from tests.e2e.scrape import scrape
 
 ACCOUNT = "bounded"
 QOS = "narrow"
 MIB = 1024**2
-
-
-def read_limits(lab: SlurmLab) -> Limits:
-    """Read the limits as the exporter does."""
-    return scontrol_limits.parse_limits(ask(lab, "scontrol", scontrol_limits.ARGUMENTS))
 
 
 @pytest.fixture
@@ -32,8 +25,10 @@ def bounded_lab(clean_lab: SlurmLab) -> Iterator[SlurmLab]:
     set_up("add", "qos", QOS, "priority=77", "GrpTRES=cpu=10,mem=3G", "MaxJobsPerUser=4", "MaxTRESPerAccount=cpu=9")
     set_up("add", "account", ACCOUNT, "GrpTRES=cpu=16,mem=8G,gres/gpu=4", "GrpJobs=20", "GrpSubmit=40", "GrpWall=1000")
     set_up("add", "user", f"{ALICE},{CAROL}", f"account={ACCOUNT}", "MaxJobs=5", f"qos=normal,{QOS}")
+    # The database sends them to the controller one by one: the account and its two users.
     clean_lab.wait_for(
-        lambda: sum(ACCOUNT == found.account for found in read_limits(clean_lab).associations) == 3, what="the limits"
+        lambda: clean_lab.run("scontrol", "show", "assoc_mgr", "flags=assoc").count(f" Account={ACCOUNT} ") == 3,
+        what="the limits",
     )
     yield clean_lab
     clean_lab.cancel_all()
@@ -48,7 +43,7 @@ def test_limits_are_those_of_the_database(bounded_lab: SlurmLab) -> None:
     shown = bounded_lab.run("sacctmgr", "--noheader", "--parsable2", "show", "association", *where, columns)
     tres, jobs, submit, wall, _ = shown.strip().split("|")
 
-    served = samples_of(COLLECTOR.collect(LimitOptions(), limits=read_limits(bounded_lab)))
+    served = scrape(bounded_lab, "limits")
 
     assert ("cpu=16,gres/gpu=4,mem=8G", "20", "40", "16:40:00") == (tres, jobs, submit, wall)
     own = (ACCOUNT, "", "")
@@ -78,7 +73,7 @@ def test_use_is_that_of_the_queue(bounded_lab: SlurmLab) -> None:
         bounded_lab.wait_state(job, {"RUNNING"})
     shown = bounded_lab.run("squeue", "--noheader", f"--account={ACCOUNT}", "--format=%T %C", "--states=all").split()
 
-    served = samples_of(COLLECTOR.collect(LimitOptions(), limits=read_limits(bounded_lab)))
+    served = scrape(bounded_lab, "limits")
 
     cpus = sum(int(count) for state, count in zip(shown[::2], shown[1::2], strict=True) if state == "RUNNING")
     used = served["slurm_association_used_tres"]

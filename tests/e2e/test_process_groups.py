@@ -21,9 +21,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slurmscope.node.process_groups import ProcessTableReader
-from slurmscope.node.procfs.job_processes import JobProcesses
-from slurmscope.node.procfs.reader import ProcessReader
 from tests.processes import Exporter, serving, until, values
 
 PATIENCE_SECONDS = 60
@@ -232,24 +229,19 @@ def test_storm_of_processes_costs_only_those_that_are_gone() -> None:
             for _ in range(20):
                 os.wait()
     """
-    reader = ProcessReader(Path("/proc"))
-    table, job = ProcessTableReader(reader, str), JobProcesses(reader)
-    with running_python(code) as storm:
-        group = {storm.pid}
-        descriptors = psutil.Process().num_fds()
-        forks = forks_of_machine()
-        patience, seen, seconds = time.monotonic() + 120, 0, -1.0
+    with running_python(code) as storm, agent() as exporter:
+        process = psutil.Process(exporter.process.pid)
+        descriptors, forks = process.num_fds(), forks_of_machine()
+        patience, seen, seconds = time.monotonic() + 120, 0, 0.0
         while seen < 20 or forks_of_machine() - forks <= 1000:
             assert time.monotonic() < patience, "there was no storm"
-            listed = table.read()
-            assert storm.pid in {found.group_id for found in listed.groups}
-            use = job.read({*group, *(sample.pid for sample in reader.read(reader.process_ids()[-50:]))})
-            assert use is not None
-            assert use.cpu_seconds >= seconds
-            seconds = use.cpu_seconds
+            samples = exporter.samples()
+            assert str(storm.pid) in {pgid for _, pgid, _ in samples["cpu_usage"]}
+            assert 1 == samples["slurmscope_collector_success"]["process_groups",]
+            assert seconds <= (seconds := samples["login_user_cpu_seconds_total"]["root",])
             seen += 1
-        assert descriptors == psutil.Process().num_fds()
-    reader.close()
+        # No more than the connection of a scrape that may still be closing.
+        assert process.num_fds() <= descriptors + 1
 
 
 def forks_of_machine() -> int:

@@ -3,27 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
 
 from lab import SlurmLab
-from slurmscope.cluster import reservations as scontrol_reservations
-from slurmscope.cluster import sinfo
-from slurmscope.cluster.reservations import COLLECTOR
-from slurmscope.exporter.collector import NoOptions
-from tests.e2e.asking import ask, samples_of
+from tests.e2e.scrape import scrape
 
 NOW, LATER = "now in use", "later"
-
-
-def serve(lab: SlurmLab) -> Mapping[str, Mapping[tuple[str, ...], object]]:
-    """Read and collect as the exporter does."""
-    answer = ask(lab, "scontrol", scontrol_reservations.ARGUMENTS)
-    nodes = sinfo.parse_nodes(ask(lab, "sinfo", sinfo.arguments("word1")), "word1")
-    reservations = scontrol_reservations.parse_reservations(answer)
-    return samples_of(COLLECTOR.collect(NoOptions(), reservations=reservations, nodes=nodes))
 
 
 @pytest.fixture
@@ -46,7 +34,7 @@ def test_reservations_are_those_of_sinfo(reserved_lab: SlurmLab) -> None:
     # The name has blanks in it: count the columns from the right.
     expected = {row.rsplit(maxsplit=5)[0].strip(): row.rsplit(maxsplit=5)[1:] for row in rows}
 
-    served = serve(reserved_lab)
+    served = scrape(reserved_lab, "reservations")
 
     assert {NOW, LATER} == set(expected)
     for name, (state, start, end, _, _) in expected.items():
@@ -62,10 +50,10 @@ def test_reservations_are_those_of_sinfo(reserved_lab: SlurmLab) -> None:
 
 def test_a_drained_node_is_not_healthy(reserved_lab: SlurmLab) -> None:
     node = reserved_lab.nodes[0]
-    before = serve(reserved_lab)
+    before = scrape(reserved_lab, "reservations")
     reserved_lab.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
 
-    after = serve(reserved_lab)
+    after = scrape(reserved_lab, "reservations")
 
     assert {(NOW,): 2, (LATER,): 1} == before["slurm_reservation_healthy_nodes"]
     assert {(NOW,): 1, (LATER,): 1} == after["slurm_reservation_healthy_nodes"]
@@ -73,4 +61,4 @@ def test_a_drained_node_is_not_healthy(reserved_lab: SlurmLab) -> None:
 
 
 def test_a_cluster_may_have_no_reservations(clean_lab: SlurmLab) -> None:
-    assert {} == serve(clean_lab)["slurm_reservation_info"]
+    assert {} == scrape(clean_lab, "reservations")["slurm_reservation_info"]

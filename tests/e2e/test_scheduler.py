@@ -3,29 +3,18 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
 
 from lab import ALICE, BOB, SlurmLab
-from slurmscope.cluster import sdiag
-from slurmscope.cluster.scheduler import COLLECTOR
-from slurmscope.exporter.collector import NoOptions
-from tests.e2e.asking import ask, samples_of
-
-Served = Mapping[str, Mapping[tuple[str, ...], object]]
+from lab.users import find_user
+from tests.e2e.scrape import scrape
+from tests.processes import Samples, as_user
 
 
-def serve(lab: SlurmLab) -> Served:
-    """Read and collect as the exporter does."""
-    diag = sdiag.parse_diag(ask(lab, sdiag.COMMAND, sdiag.ARGUMENTS))
-    return samples_of(COLLECTOR.collect(NoOptions(), diag=diag))
-
-
-def number(served: Served, name: str, *labels: str) -> float:
+def number(served: Samples, name: str, *labels: str) -> float:
     """Return one sample; a series that is not there yet counts nothing."""
-    value = served[name].get(labels, 0)
-    assert isinstance(value, int | float)
-    return value
+    return served[name].get(labels, 0)
 
 
 def config(lab: SlurmLab, name: str) -> str:
@@ -34,8 +23,14 @@ def config(lab: SlurmLab, name: str) -> str:
     return next(line.partition("=")[2].strip() for line in lines if line.startswith(name))
 
 
+def cycles(lab: SlurmLab) -> tuple[int, int]:
+    """Return the cycles of the main and of the backfill scheduler."""
+    main, backfill = re.findall(r"Total cycles: (\d+)", lab.run("sdiag"))
+    return int(main), int(backfill)
+
+
 def test_jobs_are_counted_on_their_way(clean_lab: SlurmLab) -> None:
-    before = serve(clean_lab)
+    before = scrape(clean_lab, "scheduler")
     done = [clean_lab.submit(ALICE, script="true") for _ in range(3)]
     stopped = clean_lab.submit(ALICE, script="sleep 300")
     for job in done:
@@ -44,7 +39,7 @@ def test_jobs_are_counted_on_their_way(clean_lab: SlurmLab) -> None:
     clean_lab.run("scancel", str(stopped))
     clean_lab.wait_state(stopped, {"CANCELLED"})
 
-    after = serve(clean_lab)
+    after = scrape(clean_lab, "scheduler")
 
     assert {"submitted": 4, "started": 4, "completed": 3, "canceled": 1, "failed": 0} == {
         event: number(after, f"slurm_scheduler_jobs_{event}_total")
@@ -58,11 +53,11 @@ def test_jobs_are_counted_on_their_way(clean_lab: SlurmLab) -> None:
 
 def test_questions_are_counted_by_user_and_message(clean_lab: SlurmLab) -> None:
     uid = clean_lab.run("id", "--user", BOB).strip()
-    before = serve(clean_lab)
+    before = scrape(clean_lab, "scheduler")
     for _ in range(5):
         clean_lab.run("scontrol", "ping", user=BOB)
 
-    after = serve(clean_lab)
+    after = scrape(clean_lab, "scheduler")
 
     for name, labels in [
         ("slurm_rpc_user_requests_total", (BOB, uid)),
@@ -79,7 +74,7 @@ def test_questions_are_counted_by_user_and_message(clean_lab: SlurmLab) -> None:
 
 
 def test_our_own_question_is_one_and_free_for_all(clean_lab: SlurmLab) -> None:
-    first, second = serve(clean_lab), serve(clean_lab)
+    first, second = scrape(clean_lab, "scheduler"), scrape(clean_lab, "scheduler")
 
     assert {"REQUEST_STATS_INFO": 1} == {
         message: change
@@ -90,7 +85,8 @@ def test_our_own_question_is_one_and_free_for_all(clean_lab: SlurmLab) -> None:
             - number(first, "slurm_rpc_requests_total", message)
         )
     }
-    assert sdiag.parse_diag(clean_lab.run("sdiag", user=ALICE).encode()).messages
+    user = find_user(ALICE)
+    assert scrape(clean_lab, "scheduler", prefix=as_user(user.uid, user.gid))["slurm_rpc_requests_total"]
 
 
 def test_the_schedulers_are_at_work(clean_lab: SlurmLab) -> None:
@@ -98,17 +94,12 @@ def test_the_schedulers_are_at_work(clean_lab: SlurmLab) -> None:
     running = clean_lab.submit(ALICE, f"--ntasks={cpus}", "--time=5", script="sleep 300")
     clean_lab.wait_state(running, {"RUNNING"})
     waiting = [clean_lab.submit(BOB, f"--ntasks={cpus}", "--time=5") for _ in range(2)]
-    before = serve(clean_lab)
-
-    def both_have_cycled() -> bool:
-        after = serve(clean_lab)
-        return all(
-            number(after, name) > number(before, name) + 1
-            for name in ("slurm_scheduler_cycles_total", "slurm_backfill_cycles_total")
-        )
-
-    clean_lab.wait_for(both_have_cycled, what="cycles of both schedulers")
-    after = serve(clean_lab)
+    before = cycles(clean_lab)
+    clean_lab.wait_for(
+        lambda: all(now > then + 1 for then, now in zip(before, cycles(clean_lab), strict=True)),
+        what="cycles of both schedulers",
+    )
+    after = scrape(clean_lab, "scheduler")
 
     assert frozenset({"PENDING"}) == frozenset().union(*map(clean_lab.job_states, waiting))
     assert len(waiting) == number(after, "slurm_backfill_last_queue_length")
@@ -122,20 +113,21 @@ def test_totals_began_when_the_controller_did_or_later(clean_lab: SlurmLab) -> N
     boot_time = int(config(clean_lab, "BOOT_TIME"))
     # Right after its start the controller does not know yet.
     clean_lab.wait_for(
-        lambda: serve(clean_lab)["slurm_scheduler_statistics_start_timestamp_seconds"], what="the totals to begin"
+        lambda: " (0)" not in clean_lab.run("sdiag").partition("Data since")[2].partition("\n")[0],
+        what="the totals to begin",
     )
 
-    since = number(serve(clean_lab), "slurm_scheduler_statistics_start_timestamp_seconds")
+    since = number(scrape(clean_lab, "scheduler"), "slurm_scheduler_statistics_start_timestamp_seconds")
 
     assert boot_time <= since <= time.time()
 
 
 def test_a_reset_of_slurm_is_seen(clean_lab: SlurmLab) -> None:
     clean_lab.wait_state(clean_lab.submit(ALICE, script="true"), {"COMPLETED"})
-    before = serve(clean_lab)
+    before = scrape(clean_lab, "scheduler")
     clean_lab.run("sdiag", "--reset")
 
-    after = serve(clean_lab)
+    after = scrape(clean_lab, "scheduler")
 
     assert number(before, "slurm_scheduler_jobs_submitted_total") > 0
     assert 0 == number(after, "slurm_scheduler_jobs_submitted_total")

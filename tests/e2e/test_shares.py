@@ -9,9 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab import ALICE, SlurmLab
-from slurmscope.cluster import shares as sshare
-from slurmscope.cluster.shares import COLLECTOR, ShareOptions
-from tests.e2e.asking import ask, samples_of
+from tests.e2e.scrape import scrape
 
 OPTICS = "optics"
 
@@ -38,9 +36,7 @@ def test_shares_are_those_of_the_database(grown_lab: SlurmLab) -> None:
     # The database delivers a change to the controller on its own time, and the user after the account.
     grown_lab.wait_for(is_delivered, what="the new account and its user")
 
-    served = samples_of(
-        COLLECTOR.collect(ShareOptions(), shares=sshare.parse_shares(ask(grown_lab, "sshare", sshare.ARGUMENTS)))
-    )
+    served = scrape(grown_lab, "shares")
 
     accounts = {account: found for (account, user), found in expected.items() if not user}
     assert {(account, parent) for account, (parent, _) in accounts.items()} == set(served["slurm_account_info"])
@@ -61,9 +57,7 @@ def test_factors_are_those_of_the_controller(clean_lab: SlurmLab) -> None:
     )
     expected = {match[:3]: float(match[3]) for match in re.findall(pattern, shown)}
 
-    served = samples_of(
-        COLLECTOR.collect(ShareOptions(), shares=sshare.parse_shares(ask(clean_lab, "sshare", sshare.ARGUMENTS)))
-    )
+    served = scrape(clean_lab, "shares")
 
     assert len(expected) >= 5
     assert expected == pytest.approx(served["slurm_user_fairshare"], abs=0.005)

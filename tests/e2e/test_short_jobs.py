@@ -2,7 +2,7 @@
 """Jobs that come and go between two scrapes leave their numbers, and the last seconds of a job are not lost.
 
 What a job used is told by the job itself, from its own getrusage. The machine that runs these tests may be busy with
-other things, so that the tracker wakes up late: the bounds are wide, but far from "nothing was seen".
+other things, so that the agent wakes up late: the bounds are wide, but far from "nothing was seen".
 """
 
 from __future__ import annotations
@@ -11,29 +11,22 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lab import ALICE, SlurmLab
 from lab.cgroups import has_cgroup_v1
-from slurmscope.node.exporter import TrackingOptions, open_job_tracker
-from slurmscope.node.job_registry import YOUNG_SECONDS
-from slurmscope.node.job_use import WHOLE_JOB, JobKey, JobUse, NodeJobs
-from slurmscope.node.tracker import JobTracker
 from tests.e2e.busy_job import PROGRAM
+from tests.e2e.node_agent import Agent, of_job, running_agent
+from tests.processes import Samples
 
 needs_cgroups = pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has no cgroup v1 controllers")
 
 # The shell that starts the job uses some milliseconds as well.
 OVERHEAD_SECONDS = 0.25
 LEAST_SHARE = 0.6
-
-
-@pytest.fixture
-def tracker() -> Iterator[JobTracker]:
-    """Track the jobs of this machine; those of other labs among them."""
-    with open_job_tracker(TrackingOptions()) as opened:
-        opened.snapshot()
-        yield opened
+# A new job is read again and again for two seconds; afterwards only for a scrape, or when it ends.
+YOUNG_SECONDS = 2.5
 
 
 class Users:
@@ -61,87 +54,70 @@ def users(clean_lab: SlurmLab) -> Users:
     return Users(clean_lab)
 
 
-def find(jobs: NodeJobs, lab: SlurmLab, number: int) -> JobUse | None:
-    """Return a job of this lab."""
-    return next((job for job in jobs.jobs if job.key.job_id == number and job.key.node_name in lab.nodes), None)
+@pytest.fixture
+def agent(clean_lab: SlurmLab) -> Iterator[Agent]:
+    """Run the agent of this machine."""
+    with running_agent(clean_lab) as agent:
+        yield agent
 
 
-def wait_ended(tracker: JobTracker, lab: SlurmLab, number: int) -> JobUse:
-    """Return the last numbers of a job: Slurm calls it completed before it has removed its cgroups."""
-    found: list[JobUse] = []
-
-    def has_ended() -> bool:
-        job = find(tracker.snapshot(), lab, number)
-        assert job is not None, f"job {number} was missed"
-        found[:] = [job]
-        return job.has_ended
-
-    lab.wait_for(has_ended, what=f"the end of job {number}")
-    return found[0]
-
-
-def cpu_seconds(job: JobUse) -> float:
-    total = job.groups[WHOLE_JOB].cpu.total_seconds
-    assert total is not None
-    return total
+def cpu_seconds(samples: Samples, lab: SlurmLab, job: int) -> float:
+    """Return the CPU time of a job that runs on one node."""
+    (seconds,) = of_job(samples, "jobs_cpu_seconds_total", job, lab).values()
+    return seconds
 
 
 @needs_cgroups
-def test_job_of_half_a_second_is_accounted(users: Users, tracker: JobTracker) -> None:
-    # Where other tests take all cores the tracker may wake up too late once, not three times.
+def test_job_of_half_a_second_is_accounted(users: Users, agent: Agent) -> None:
+    # Where other tests take all cores the agent may wake up too late once, not three times.
     for _ in range(3):
         job = users.submit(0.5)
         users.wait(job)
-        seen = wait_ended(tracker, users.lab, job)
-        used = users.used_seconds(job)
-        assert cpu_seconds(seen) <= used + OVERHEAD_SECONDS
-        if cpu_seconds(seen) >= LEAST_SHARE * used:
+        page = agent.wait_ended(job)
+        seen, used = cpu_seconds(page, users.lab, job), users.used_seconds(job)
+        assert seen <= used + OVERHEAD_SECONDS
+        if seen >= LEAST_SHARE * used:
             break
-    assert cpu_seconds(seen) >= LEAST_SHARE * used
-    assert 100 * 1024 * 1024 == seen.groups[WHOLE_JOB].memory.limit_bytes
-    assert (seen.groups[WHOLE_JOB].memory.peak_bytes or 0) > 1024 * 1024
+    assert seen >= LEAST_SHARE * used
+    assert [100 * 1024 * 1024] == [*of_job(page, "jobs_memory_limit_bytes", job, users.lab).values()]
+    (peak_bytes,) = of_job(page, "jobs_memory_peak_bytes", job, users.lab).values()
+    assert peak_bytes > 1024 * 1024
 
 
 @needs_cgroups
-def test_last_seconds_of_a_job_are_not_lost(users: Users, tracker: JobTracker) -> None:
+def test_last_seconds_of_a_job_are_not_lost(users: Users, agent: Agent) -> None:
     # Where other tests take all cores, a cgroup may be gone before it is read; not three times.
     for number in range(3):
-        job = users.submit(1.0, go=f"go{number}")
-        users.lab.wait_for(lambda job=job: find(tracker.snapshot(), users.lab, job), what="the job to be seen")  # type: ignore[misc]
-        # After its young days it is read only for a scrape, or when it ends.
-        time.sleep(max(YOUNG_SECONDS) + 0.5)
-        users.lab.wait_for(
-            lambda job=job: seen_seconds(tracker, users, job) > 0.9,  # type: ignore[misc]
-            what="the first half of the job's work",
-        )
-        before = seen_seconds(tracker, users, job)
+        job, seen_seconds = run_first_half(users, agent, f"go{number}")
         (users.folder / f"go{number}").touch()
         users.wait(job)
-        after = cpu_seconds(wait_ended(tracker, users.lab, job))
-        rest = users.used_seconds(job) - before
+        after = cpu_seconds(agent.wait_ended(job), users.lab, job)
+        rest = users.used_seconds(job) - seen_seconds
         assert rest > 0.7
-        assert after - before <= rest + OVERHEAD_SECONDS
-        if after - before >= LEAST_SHARE * rest:
+        assert after - seen_seconds <= rest + OVERHEAD_SECONDS
+        if after - seen_seconds >= LEAST_SHARE * rest:
             return
     pytest.fail("the last seconds of three jobs were lost")
 
 
-def seen_seconds(tracker: JobTracker, users: Users, job: int) -> float:
-    seen = find(tracker.snapshot(), users.lab, job)
-    assert seen is not None
-    return cpu_seconds(seen)
+def run_first_half(users: Users, agent: Agent, go: str) -> tuple[int, float]:
+    """Let a job work for a second and wait; return it, and what was seen of it."""
+    job = users.submit(1.0, go=go)
+    users.lab.wait_for(lambda: agent.values("jobs_cpu_seconds_total", job), what="the job to be seen")
+    time.sleep(YOUNG_SECONDS)
+    users.lab.wait_for(lambda: cpu_seconds(agent.read(), users.lab, job) > 0.9, what="the first half of the job's work")
+    return job, cpu_seconds(agent.read(), users.lab, job)
 
 
 @needs_cgroups
-def test_twenty_short_jobs_are_all_seen(users: Users, tracker: JobTracker) -> None:
-    # Where other tests take all cores the tracker may read too many of them too early once, not three times.
+def test_twenty_short_jobs_are_all_seen(users: Users, agent: Agent) -> None:
+    # Where other tests take all cores the agent may read too many of them too early once, not three times.
     for _ in range(3):
         jobs = [users.submit(0.3, "--cpus-per-task=1") for _ in range(20)]
         for job in jobs:
             users.wait(job)
-        seen = {job: wait_ended(tracker, users.lab, job) for job in jobs}
-        assert all(job.groups for job in seen.values())
-        used, counted = sum(map(users.used_seconds, jobs)), sum(map(cpu_seconds, seen.values()))
+        counted = sum(cpu_seconds(agent.wait_ended(job), users.lab, job) for job in jobs)
+        used = sum(map(users.used_seconds, jobs))
         assert counted <= used + 20 * OVERHEAD_SECONDS
         if counted >= LEAST_SHARE * used:
             break
@@ -149,50 +125,48 @@ def test_twenty_short_jobs_are_all_seen(users: Users, tracker: JobTracker) -> No
 
 
 @needs_cgroups
-def test_job_counts_on_when_its_next_step_begins(users: Users, tracker: JobTracker) -> None:
+def test_job_counts_on_when_its_next_step_begins(users: Users, agent: Agent) -> None:
     first, second = users.lab.nodes[:2]
     step = f"srun --nodes=1 --ntasks=1 --nodelist={second} python3 busy.py used-$SLURM_JOB_ID-{{}} 1.6"
     script = f"{step.format(0)}; sleep 1; {step.format(1)}"
     job = users.lab.submit(ALICE, "--nodes=2", f"--nodelist={first},{second}", "--mem=100M", script=script)
     users.wait(job)
 
-    def on_second_node() -> JobUse | None:
-        jobs = tracker.snapshot().jobs
-        return next((use for use in jobs if use.key == JobKey(job, second) and use.has_ended), None)
+    page = agent.wait_ended(job)
 
-    users.lab.wait_for(on_second_node, what="the end of the job on its second node")
-    seen = on_second_node()
-    assert seen is not None
+    seen = of_job(page, "jobs_cpu_seconds_total", job, users.lab)[second,]
     used = users.used_seconds(f"{job}-0") + users.used_seconds(f"{job}-1")
-    assert LEAST_SHARE * used <= cpu_seconds(seen) <= used + 2 * OVERHEAD_SECONDS
+    assert LEAST_SHARE * used <= seen <= used + 2 * OVERHEAD_SECONDS
 
 
 def test_short_jobs_without_cgroups_are_found_by_their_processes(users: Users, tmp_path: Path) -> None:
-    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path)) as tracker:
-        tracker.snapshot()
+    with running_agent(users.lab, "--path.cgroup", str(tmp_path)) as agent:
         used = counted = 0.0
         # One after another, and at another moment between two polls each: the node is idle when a job starts.
         for _ in range(6):
             job = users.submit(0.5)
             users.wait(job)
-            counted += cpu_seconds(wait_ended(tracker, users.lab, job))
+            page = agent.wait_ended(job)
+            counted += cpu_seconds(page, users.lab, job)
             used += users.used_seconds(job)
-        assert "processes" == tracker.snapshot().layout
+    assert {("processes",)} == page["jobs_layout_info"].keys()
     assert LEAST_SHARE * used <= counted <= used + 6 * OVERHEAD_SECONDS
 
 
 @needs_cgroups
-def test_tracker_of_an_idle_machine_uses_no_cpu_time(users: Users, tracker: JobTracker) -> None:
+def test_agent_of_an_idle_machine_uses_no_cpu_time(users: Users, agent: Agent) -> None:
     job = users.lab.submit(ALICE, script="sleep 60")
-    users.lab.wait_for(lambda: find(tracker.snapshot(), users.lab, job), what="the job to be seen")
-    time.sleep(max(YOUNG_SECONDS) + 0.5)
+    users.lab.wait_for(lambda: agent.values("jobs_cpu_seconds_total", job), what="the job to be seen")
+    time.sleep(YOUNG_SECONDS)
     # Other labs on this machine start jobs meanwhile, hardly in all of these moments; alone it is some hundred
     # microseconds.
-    assert any(spent_seconds(5.0) < 0.25 for _ in range(3))
+    assert any(spent_seconds(agent, 5.0) < 0.25 for _ in range(3))
 
 
-def spent_seconds(duration: float) -> float:
-    """Return the CPU time that this process uses while it waits."""
-    began = time.process_time()
+def spent_seconds(agent: Agent, duration: float) -> float:
+    """Return the CPU time that the agent uses while nobody scrapes it."""
+    process = psutil.Process(agent.exporter.process.pid)
+    before = process.cpu_times()
     time.sleep(duration)
-    return time.process_time() - began
+    after = process.cpu_times()
+    return float(after.user + after.system - before.user - before.system)

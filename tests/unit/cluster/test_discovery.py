@@ -16,10 +16,7 @@ from slurmscope.core.errors import CommandTimedOut, ConfigError
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.server.request import HttpRequest
 from slurmscope.http.server.response import Response
-from slurmscope.simulator.cluster.cluster import simulate
-from slurmscope.simulator.cluster.records import Shape
-from slurmscope.simulator.commands.executables import write_fake_commands
-from tests.processes import running, until
+from tests.processes import until
 
 
 class Slurm:
@@ -122,14 +119,3 @@ def test_exporter_offers_the_path() -> None:
     readings = ClusterReadings(load(cluster_sections(), flags={}, environment={}), {})
     assert "http_sd_configs" in readings.routes()[PATH].link_text
     readings.close()
-
-
-def test_file_is_written_by_an_exporter_without_an_http_server(tmp_path: Path) -> None:
-    write_fake_commands(simulate(Shape(jobs=3, nodes=2), now=1_790_000_000), tmp_path / "bin")
-    file = tmp_path / "nodes.json"
-    flags = ("--slurm.bin-path", str(tmp_path / "bin"), "--output.textfile", str(tmp_path / "slurm.prom"))
-    with running("cluster", *flags, "--sd.file", str(file)) as exporter:
-        until(file.exists)
-        assert 0 == exporter.end()
-    assert 2 == len(targets(file.read_bytes()))
-    assert not any("msg=listening" in line for line in exporter.log)

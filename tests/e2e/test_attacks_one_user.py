@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -23,12 +22,12 @@ from tests.fakes.slurm_scripts import make_commands
 from tests.processes import Exporter, running, until
 
 PATIENCE_SECONDS = 120
-JOBS = 3000 if os.environ.get("SLURMSCOPE_QUICK") else 9_500
+JOBS = 9_500
 """Rows of the list that slow readers request: megabytes."""
 PDF_REQUESTS = 60
 IDLE_CONNECTIONS = 1010
 LOOKUPS = 60
-SLOW_READERS = 60 if os.environ.get("SLURMSCOPE_QUICK") else 150
+SLOW_READERS = 150
 CONFIG = "printf 'ClusterName = lab\\nPrivateData = none\\n'"
 # Hangs for every job but 777, and says which it was called for.
 SACCT = """
