@@ -20,7 +20,7 @@ from slurmscope.jobs.record import JobRecord
 from slurmscope.prometheus.client import Prometheus
 from slurmscope.prometheus.series import PrometheusSeries
 from slurmscope.prometheus.settings import PrometheusSettings
-from slurmscope.reporter.ended_reports import BATCH_JOBS
+from slurmscope.reporter.measure import BATCH_JOBS
 from slurmscope.reports.make import ReportMaker
 
 JOBS = 300
@@ -41,10 +41,10 @@ def main() -> int:
             settings = PrometheusSettings(url=parse_address(server.url), scrape_interval=SAMPLE_SECONDS)
             client = Prometheus(settings)
             maker = ReportMaker(PrometheusSeries(client, settings), wall_clock=lambda: FIRST + 10 * RUN_SECONDS)
-            maker.make(records[:BATCH_JOBS], must_measure=True)
+            maker.make(records[:BATCH_JOBS])
             reference, began, cpu = reference_seconds(), time.perf_counter(), time.process_time()
             server_cpu = cpu_seconds_of(server.pid)
-            made = [maker.make(records[at : at + BATCH_JOBS], must_measure=True) for at in range(0, JOBS, BATCH_JOBS)]
+            made = [maker.make(records[at : at + BATCH_JOBS]) for at in range(0, JOBS, BATCH_JOBS)]
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
             server_cpu = cpu_seconds_of(server.pid) - server_cpu
     reports = [report for batch in made for report in batch]

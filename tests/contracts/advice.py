@@ -115,6 +115,18 @@ class AdviceContract:
         assert [("cpu_idle", 2, 2, 0)] == [(t.key, t.advised, t.followed, t.ignored) for t in totals]
         assert ("2", 12 * 7200.0) == (third.earlier.shown_id, third.savings.core_seconds)
 
+    def test_run_that_is_saved_late_is_compared_with_all_that_were_submitted_before_the_next_end(
+        self, archive: SqlArchive
+    ) -> None:
+        """As with a job that was measured again after two runs had followed it, at the same time."""
+        archive.save([_run(1, 0, 16), _run(2, 1, 4), _run(3, 1, 4), _run(4, 2, 4)])
+        reader = SqlAdviceReader(archive.database)
+        assert () == reader.find_outcomes(EVERYTHING, "lab", 3, START + DAY)
+
+        archive.save([_run(1, 0, 16, (make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=4"),))])
+        found = [reader.find_outcomes(EVERYTHING, "lab", job, START + DAY) for job in (2, 3)]
+        assert [["cpu_idle"], ["cpu_idle"]] == [[outcome.rule for outcome in outcomes] for outcomes in found]
+
     def test_outcome_is_forgotten_when_the_advised_run_is_saved_again_without_findings(
         self, archive: SqlArchive
     ) -> None:

@@ -82,22 +82,26 @@ def test_jobs_have_their_numbers_after_the_second_storage_is_back(tmp_path: Path
             records = [
                 make_record(job, start_seconds=END - RUN_SECONDS, end_seconds=END, cpu_seconds=None) for job in JOBS
             ]
+            now = END + 600.0
             reporter = Reporter(
                 FakeAccounting(records),
-                ReportMaker(PrometheusSeries(client, settings), wall_clock=lambda: END + 600.0, timeout_seconds=300.0),
+                ReportMaker(PrometheusSeries(client, settings), wall_clock=lambda: now, timeout_seconds=300.0),
                 archive,
                 Checkpoints(archive.database),
                 ReporterSettings(),
                 cluster="lab",
-                clock=Clock(wall=lambda: END + 600.0),
+                clock=Clock(wall=lambda: now, monotonic=lambda: now),
             )
 
             reporter.work()
-            assert (0, 1) == (reporter.progress.jobs_archived, reporter.progress.failures)
-            assert "only a part of the series" in reporter.progress.problem
+            assert (len(JOBS), 0) == (reporter.progress.jobs_archived, reporter.progress.failures)
+            assert "only a part of the series" in reporter.progress.series_problem
+            assert len(JOBS) == len(archive.incomplete_runs(cluster="lab"))
 
             relay.is_up.set()
+            now += 600.0
             reporter.work()
+            assert {} == archive.incomplete_runs(cluster="lab")
             found = [archive.find(EVERYTHING, job)[0].summary.cpu.time.used for job in JOBS]
             assert [CPU_SECONDS] * len(JOBS) == found
             archive.close()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurmscope.archive.interface import IncompleteRun, JobFilter, JobPage, PagePosition, RunId
+from slurmscope.archive.interface import JobFilter, JobPage, PagePosition, RunId
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import ArchiveError, ArchiveTooLarge, SourceError
 from slurmscope.jobs.record import JobRecord
@@ -175,15 +175,12 @@ class FakeArchive:
         self._fail()
         return tuple(sorted({report.record.cluster for report in self.reports.values()}))
 
-    def incomplete_runs(
-        self, since_seconds: int, *, cluster: str = "", after: int = 0, limit: int = 500
-    ) -> tuple[IncompleteRun, ...]:
+    def incomplete_runs(self, *, cluster: str) -> dict[RunId, int]:
         """Return ended runs whose reports miss numbers."""
         self._fail()
-        marked = [(number, report) for number, report in enumerate(self.reports.values(), 1) if report.is_incomplete]
-        ended = [(n, report) for n, report in marked if (report.record.end_seconds or 0) >= since_seconds]
-        wanted = [(n, report) for n, report in ended if n > after and cluster in {"", report.record.cluster}]
-        return tuple(IncompleteRun(number, report) for number, report in wanted)[:limit]
+        marked = [r for r in self.reports.values() if r.is_incomplete and r.record.end_seconds is not None]
+        own = [report.record for report in marked if report.record.cluster == cluster]
+        return {(r.cluster, r.job_id, r.submit_seconds): r.end_seconds or 0 for r in own}
 
     def flush(self) -> None:
         """Have nothing to do in memory."""

@@ -150,19 +150,21 @@ def _find_earlier(connection: Connection, later: Iterable[Mapping[str, Any]]) ->
 def _find_following(
     connection: Connection, saved: Sequence[tuple[int, ColumnValues]], advised: Set[RunKey]
 ) -> list[ColumnValues]:
-    """Return the next runs, saved before, of advised runs."""
+    """Return runs, saved before, whose newest earlier run is an advised one: until a later one had ended."""
     known = {run_id for run_id, _ in saved}
-    ends: dict[tuple[Any, ...], int] = {}
-    for _, values in saved:
-        if run_key(values) in advised:
-            ends[_name_key(values)] = max(values["end_seconds"], ends.get(_name_key(values), 0))
     found: dict[int, ColumnValues] = {}
-    for (cluster, user, name, _), end_seconds in ends.items():
-        statement = select(JOBS).where(JOBS.c.user == user, JOBS.c.name == name, JOBS.c.cluster == cluster)
-        statement = statement.where(JOBS.c.submit_seconds.between(end_seconds, end_seconds + MAX_AGE_SECONDS))
-        row = connection.execute(statement.order_by(JOBS.c.submit_seconds, JOBS.c.job_id).limit(1)).first()
-        if row is not None and row.run_id not in known and _is_compared(row._asdict()):
-            found[row.run_id] = row._asdict()
+    for _, values in saved:
+        if run_key(values) not in advised:
+            continue
+        same = (JOBS.c[name] == values[name] for name in ("user", "name", "cluster"))
+        runs = select(JOBS).where(*same, JOBS.c.submit_seconds > values["submit_seconds"]).subquery()
+        has_ended = and_(runs.c.start_seconds.is_not(None), runs.c.is_unfinished.is_(False))
+        next_end: int | None = connection.scalar(select(func.min(runs.c.end_seconds)).where(has_ended))
+        end_seconds = values["end_seconds"]
+        until = end_seconds + MAX_AGE_SECONDS if next_end is None else next_end - 1
+        statement = select(runs).where(runs.c.submit_seconds.between(end_seconds, until)).limit(MAX_ROWS)
+        rows = (row._asdict() for row in connection.execute(statement))
+        found |= {row["run_id"]: row for row in rows if row["run_id"] not in known and _is_compared(row)}
     return list(found.values())
 
 

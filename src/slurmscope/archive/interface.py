@@ -19,13 +19,6 @@ RunId = tuple[str, int, int]
 """Identify one run as accounting and the archive do: by cluster, job ID and submit time."""
 
 
-class IncompleteRun(NamedTuple):
-    """Hold a report that misses numbers, without its curves, and its number in the archive."""
-
-    number: int
-    report: JobReport
-
-
 class PagePosition(NamedTuple):
     """Position where a page of a list ended: lists go from the newest submission to the oldest."""
 

@@ -6,16 +6,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, and_, func, select
+from sqlalchemy import Connection, Row, Select, Table, func, select
 
 from slurmscope.archive.engine import ArchiveConflict, Database
 from slurmscope.archive.interface import (
     GroupBy,
-    IncompleteRun,
     JobFilter,
     JobPage,
     PagePosition,
@@ -43,7 +42,7 @@ from slurmscope.archive.texts import cluster_name, valid_text
 from slurmscope.archive.thinning import thin_old_curves
 from slurmscope.archive.totals import add_up, count_jobs, total_statements
 from slurmscope.archive.wait_times import read_waiting_times
-from slurmscope.core.errors import ArchiveError, UnreadableReport
+from slurmscope.core.errors import ArchiveError
 from slurmscope.core.log import fields
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
@@ -69,6 +68,7 @@ DROP_AGAIN_SECONDS = 3600.0
 SAVES_BETWEEN_LOOKS = 100
 """After so many saves SQLite runs ANALYZE again, to choose the right index."""
 MANY_ROWS = 10_000
+MAX_INCOMPLETE = 100_000
 _RUN_COLUMNS = (JOBS.c.cluster, JOBS.c.job_id, JOBS.c.submit_seconds)
 
 
@@ -174,27 +174,13 @@ class SqlArchive:
             known.update(tuple(row) for row in self._query(ended))
         return frozenset(known)
 
-    def incomplete_runs(
-        self, since_seconds: int, *, cluster: str = "", after: int = 0, limit: int = 500
-    ) -> tuple[IncompleteRun, ...]:
-        """Return runs that ended since this time and are marked as incomplete, in the order of their numbers.
-
-        Reports that cannot be read are left out; there are fewer than ``limit`` only at the end.
-        """
-        source = INCOMPLETE.join(REPORTS, REPORTS.c.run_id == INCOMPLETE.c.run_id)
-        if cluster:
-            is_of_cluster = and_(JOBS.c.run_id == INCOMPLETE.c.run_id, JOBS.c.cluster == cluster_name(cluster))
-            source = source.join(JOBS, is_of_cluster)
-        statement = select(INCOMPLETE.c.run_id, REPORTS.c.body).select_from(source)
-        statement = statement.where(INCOMPLETE.c.end_seconds >= since_seconds).order_by(INCOMPLETE.c.run_id)
-        runs: list[IncompleteRun] = []
-        while left := max(1, min(limit, MAX_ROWS)) - len(runs):
-            rows = self._query(statement.where(INCOMPLETE.c.run_id > after).limit(left))
-            runs += _decode_runs(rows)
-            if len(rows) < left:
-                break
-            after = rows[-1].run_id
-        return tuple(runs)
+    def incomplete_runs(self, *, cluster: str) -> dict[RunId, int]:
+        """Return ended runs of a cluster that are marked as incomplete, and when they ended; the oldest 100,000."""
+        source = INCOMPLETE.join(JOBS, JOBS.c.run_id == INCOMPLETE.c.run_id)
+        statement = select(*_RUN_COLUMNS, INCOMPLETE.c.end_seconds.label("end")).select_from(source)
+        statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
+        rows = self._query(statement.order_by(INCOMPLETE.c.end_seconds).limit(MAX_INCOMPLETE))
+        return {(row.cluster, row.job_id, row.submit_seconds): row.end for row in rows}
 
     def clusters(self) -> tuple[str, ...]:
         """Return the clusters that have jobs in the archive, by name."""
@@ -312,15 +298,6 @@ def _newest(statement: Select[Any], viewer: Viewer, cluster: str) -> Select[Any]
         statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
     statement = statement.where(visible_at_all(viewer, JOBS))
     return statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.cluster).limit(MAX_RUNS)
-
-
-def _decode_runs(rows: Sequence[Row[Any]]) -> Iterator[IncompleteRun]:
-    """Yield runs with their reports; one that cannot be read, perhaps of a later release, costs only itself."""
-    for row in rows:
-        try:
-            yield IncompleteRun(row.run_id, decode_report(row.body, b""))
-        except UnreadableReport as error:
-            logger.warning("a job is not measured again", extra=fields(run=row.run_id, reason=str(error)))
 
 
 def _next_cluster(names: Sequence[str]) -> Select[Any]:

@@ -287,6 +287,8 @@ def _make_reporter_problems(parts: _Parts) -> Callable[[], Iterable[str]]:
             problem = late.find_problem()
         if problem:
             yield f"Jobs are not being updated, and those shown as running may have ended: {problem}"
+        elif reporters and (problem := reporters.progress.series_problem):
+            yield f"Jobs are not being measured; they will be when the time series server answers: {problem}"
 
     return find
 

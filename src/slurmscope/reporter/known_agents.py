@@ -8,10 +8,14 @@ of some nodes if it has lost some storages, and the newest samples if a remote w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
 from typing import Literal
 
+from slurmscope.archive.interface import Archive, JobFilter
+from slurmscope.core.errors import UnreadableReport
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import EVERYTHING
 
 MIN_RUN_SECONDS = 180.0
 """How long a job has run when its series must exist, with a usual scrape interval."""
@@ -28,6 +32,10 @@ MAX_AGE_SECONDS = 30 * 86400
 MAX_NODES = 100_000
 LOOKED_UP_NODES = 2
 """Nodes of one job that are looked up in the archive."""
+LEARNED_JOBS = 5
+"""Newest archived jobs of a node that are read to find out whether it has an agent; incomplete ones do not count."""
+LISTED_JOBS, LISTED_HOURS = 200, (0, 72, 480)
+"""Jobs of a node that are listed for that, and how long before a job they were submitted, at least."""
 
 MeasuredKind = Literal["cpu", "memory", "curve"]
 NodeMeasurement = tuple[str, MeasuredKind]
@@ -35,38 +43,77 @@ NodeMeasurement = tuple[str, MeasuredKind]
 
 
 class KnownAgents:
-    """Record what was measured on which nodes. Not thread-safe."""
+    """Record what was measured on which nodes of a cluster, also before this process was started. Not thread-safe."""
 
-    def __init__(self) -> None:
-        """Begin without any."""
+    def __init__(self, archive: Archive, *, cluster: str) -> None:
+        """Take the archive in which nodes are looked up of which nothing is known."""
+        self._archive = archive
+        self._cluster = cluster
         self._last_ends: dict[NodeMeasurement, float] = {}
         self._looked_up: set[str] = set()
 
-    def learn(self, reports: Iterable[JobReport]) -> None:
-        """Record what was measured of these jobs."""
+    def learn(self, reports: Sequence[JobReport]) -> None:
+        """Record what was measured of these jobs, and of earlier ones on nodes that have no numbers now."""
+        self._learn_from(reports)
+        read: dict[int, bool] = {}
+        for report in reports:
+            for node in self._next_unknown(report):
+                self._learn_from_archive(node, report.record.end_seconds or report.made_seconds, read)
+
+    def _learn_from(self, reports: Iterable[JobReport]) -> None:
         for report in reports:
             end = report.record.end_seconds or report.made_seconds
             for number in measured(report):
                 if number in self._last_ends or len(self._last_ends) < 3 * MAX_NODES:
                     self._last_ends[number] = max(end, self._last_ends.get(number, 0.0))
 
-    def are_on(self, record: JobRecord) -> bool:
-        """Return whether a node of this job has an agent."""
-        return any(self._is_known((node, "cpu"), record) for node in record.nodes)
-
-    def is_on(self, node: str) -> bool:
-        """Return whether jobs were measured on this node."""
+    def _is_on(self, node: str) -> bool:
         return (node, "cpu") in self._last_ends
 
-    def next_unknown(self, report: JobReport) -> list[str]:
+    def _next_unknown(self, report: JobReport) -> list[str]:
         """Return some nodes of a job that have no numbers, and of which nothing is known; each is returned once."""
         if report.summary.run_seconds < MIN_RUN_SECONDS:
             return []
-        nodes = {node for node in _silent_nodes(report) if not self.is_on(node)} - self._looked_up
+        nodes = {node for node in _silent_nodes(report) if not self._is_on(node)} - self._looked_up
         found = sorted(nodes)[:LOOKED_UP_NODES]
         if len(self._looked_up) < MAX_NODES:
             self._looked_up.update(found)
         return found
+
+    def _learn_from_archive(self, node: str, end_seconds: int, read: dict[int, bool]) -> None:
+        """Find out from archived jobs whether a node has an agent.
+
+        Incomplete ones do not show it: a whole outage was without numbers. ``read`` holds which are, of those that were
+        read.
+        """
+        whole_jobs = 0
+        for job_id in self._sample_jobs(node, end_seconds):
+            if job_id not in read:
+                read[job_id] = self._learn_from_job(job_id)
+            whole_jobs += not read[job_id]
+            if self._is_on(node) or whole_jobs == LEARNED_JOBS:
+                return
+
+    def _learn_from_job(self, job_id: int) -> bool:
+        """Learn from the newest run of a job; return whether its report is incomplete or unreadable."""
+        try:
+            reports = self._archive.find(EVERYTHING, job_id, cluster=self._cluster)[:1]
+        except UnreadableReport:
+            return True
+        self._learn_from(reports)
+        return any(report.is_incomplete for report in reports)
+
+    def _sample_jobs(self, node: str, end_seconds: int) -> Iterator[int]:
+        """Yield the newest jobs of a node, and earlier ones at growing distances."""
+        wanted = JobFilter(cluster=self._cluster, node=node, is_running=False)
+        wanted = replace(wanted, since_seconds=end_seconds - MAX_AGE_SECONDS)
+        for hours in LISTED_HOURS:
+            until = replace(wanted, until_seconds=end_seconds + 1 - hours * 3600)
+            rows = self._archive.list_jobs(EVERYTHING, until, limit=LISTED_JOBS).rows
+            places = {*range(LEARNED_JOBS), *(2**power for power in range(3, LISTED_JOBS.bit_length())), len(rows) - 1}
+            yield from (row.job_id for place, row in enumerate(rows) if place in places)
+            if len(rows) < LISTED_JOBS:
+                return
 
     def unmeasured(self, reports: Iterable[JobReport]) -> list[JobReport]:
         """Return the jobs that lack series, although there should be some."""

@@ -5,6 +5,8 @@ The checkpoint, up to which accounting was read, is kept in the archive and move
 stored: a restart, an unreachable server or jobs that PrivateData hides cost time, but no job. Every cluster has its
 own checkpoint, since several may share an archive. Records may reach accounting late: every round reads the last hour
 again, once an hour the last day, and looks up running jobs until their end is known. Archived runs are skipped.
+
+A job is archived although the time series server fails: then its report is marked, and the job measured again later.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from slurmscope.archive.interface import RunId
 from slurmscope.core.clock import Clock
-from slurmscope.core.errors import ArchiveTooLarge, SlurmscopeError, SourceError
+from slurmscope.core.errors import ArchiveTooLarge, SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.summary import JobSummary
-from slurmscope.reporter.ended_reports import BATCH_JOBS, EndedReports
-from slurmscope.reporter.incomplete_reports import IncompleteReports
+from slurmscope.reporter.incomplete_reports import IncompleteReports, run_of
+from slurmscope.reporter.measure import BATCH_JOBS, Measurer, Outcome
 from slurmscope.reporter.retention import ReporterCheckpoints
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.make import ReportMaker
@@ -41,10 +43,6 @@ CHECKPOINT = "accounting read until"
 """Name of the checkpoint of all clusters together that earlier releases wrote."""
 CLUSTER_CHECKPOINT = f"{CHECKPOINT}: "
 """How the name of a cluster's checkpoint begins; the name of the cluster follows."""
-FAILING_CHECKPOINT = "series failing since: "
-"""Prefix of the checkpoint that holds since when the time series server of a cluster has been failing."""
-GIVEN_UP = "given up"
-"""What follows that time if jobs no longer wait for it."""
 READ_AGAIN_SECONDS = 7 * DAY_SECONDS
 OVERLAP_SECONDS = 3600
 FAR_OVERLAP_SECONDS = 86400
@@ -72,10 +70,8 @@ class ReporterProgress:
     read_until_seconds: float | None = None
     problem: str = ""
     """Why the last round failed; empty when it succeeded."""
-
-
-def _run_of(job: JobRecord) -> RunId:
-    return job.cluster, job.job_id, job.submit_seconds
+    series_problem: str = ""
+    """Why the last round measured no job; empty while the time series server answers."""
 
 
 class Reporter:
@@ -95,7 +91,6 @@ class Reporter:
         """Take the name of the cluster, its accounting and the other parts; nothing is read yet."""
         self.cluster = cluster
         self._accounting = accounting
-        self._maker = maker
         self._archive = archive
         self._checkpoints = checkpoints
         self._settings = settings
@@ -104,20 +99,18 @@ class Reporter:
         self._next_refreshed = 0
         self._paused: dict[RunId, float] = {}
         """Running jobs for which alone the server failed, and when they are measured again."""
-        self._ended = EndedReports(maker, accounting, archive, cluster=cluster, give_up_seconds=settings.give_up)
-        self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock, cluster=cluster)
+        self._measurer = Measurer(maker)
+        self._incomplete = IncompleteReports(
+            archive, self._measurer, self._save, self._clock, cluster=cluster, give_up_seconds=settings.give_up
+        )
         self._failing_since: float | None = None
-        self._kept_failing_since = ""
         self.progress = ReporterProgress()
 
     def work(self) -> None:
         """Do one round; failures are logged and retried in the next. Only bugs are raised."""
+        self._measurer.begin_round()
         try:
-            self._resume()
-            try:
-                self._archive_ended()
-            finally:
-                self._keep_failing_since()
+            self._archive_ended()
             self._refresh_running()
             self._incomplete.work()
             self._archive.flush()
@@ -131,8 +124,7 @@ class Reporter:
             self._note_failure(BUG)
             raise
         else:
-            self._failing_since = None
-            self.progress = replace(self.progress, rounds=self.progress.rounds + 1, problem="")
+            self._note_success()
 
     def has_failed_for(self, seconds: float) -> bool:
         """Return whether all rounds of the last so many seconds failed; if they did, restart the count."""
@@ -142,27 +134,26 @@ class Reporter:
         self._failing_since = None
         return True
 
-    def _resume(self) -> None:
-        """Read since when the server has been failing, as this or another process stored it."""
-        kept = self._checkpoints.read_checkpoint(FAILING_CHECKPOINT + self.cluster) or ""
-        if kept != self._kept_failing_since:
-            self._kept_failing_since = kept
-            since, _, given_up = kept.partition(" ")
-            self._ended.failing_since = parse_checkpoint(since, self._clock.wall())
-            self._ended.has_given_up = given_up == GIVEN_UP
+    def _note_success(self) -> None:
+        """Note a round in which everything was stored; without a time series server, another process may be better."""
+        problem = self._measurer.problem
+        if problem:
+            logger.warning(
+                "jobs were not measured; retrying in the next round",
+                extra=fields(f"measuring {self.cluster}", cluster=self.cluster, reason=problem),
+            )
+            self._note_failing()
+        else:
+            self._failing_since = None
+        rounds = self.progress.rounds + 1
+        self.progress = replace(self.progress, rounds=rounds, problem="", series_problem=problem)
 
-    def _keep_failing_since(self) -> None:
-        since = self._ended.failing_since
-        text = "" if since is None else str(int(since))
-        if self._ended.has_given_up:
-            text += f" {GIVEN_UP}"
-        if text != self._kept_failing_since:
-            self._checkpoints.write_checkpoint(FAILING_CHECKPOINT + self.cluster, text)
-            self._kept_failing_since = text
-
-    def _note_failure(self, problem: str) -> None:
+    def _note_failing(self) -> None:
         if self._failing_since is None:
             self._failing_since = self._clock.monotonic()
+
+    def _note_failure(self, problem: str) -> None:
+        self._note_failing()
         self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=problem)
 
     def _archive_ended(self) -> None:
@@ -172,7 +163,7 @@ class Reporter:
         while since < until:
             end = min(until, since + WINDOW_SECONDS)
             for batch in _batches(self._not_stored(self._accounting.read_ended(since - overlap, end))):
-                self._store_ended(batch, now)
+                self._store_ended(batch)
             since, overlap = end, OVERLAP_SECONDS
             self._write_checkpoint(since)
             self.progress = replace(self.progress, read_until_seconds=float(since))
@@ -213,16 +204,16 @@ class Reporter:
     def _not_stored(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:
         for batch in _batches(records):
             known = self._archive.ended_runs([record.job_id for record in batch])
-            yield from (record for record in batch if _run_of(record) not in known and not self._is_awaited(record))
+            yield from (record for record in batch if run_of(record) not in known and not self._is_awaited(record))
 
     def _is_awaited(self, record: JobRecord) -> bool:
         """Return whether the rest of a partial record may still arrive: for an hour, in which it is read again."""
         return record.is_partial and self._clock.wall() - (record.end_seconds or 0) < OVERLAP_SECONDS
 
-    def _store_ended(self, batch: Sequence[JobRecord], now: float) -> None:
-        for reports in self._ended.make(batch, now):
-            self._save(reports)
-            self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + len(reports))
+    def _store_ended(self, batch: Sequence[JobRecord]) -> None:
+        for part in self._measurer.measure(batch):
+            self._save(self._incomplete.make_reports(part))
+            self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + len(part.records))
 
     def _save(self, reports: Sequence[JobReport]) -> None:
         """Store a batch; one by one where it is too large, so that only the report that is too large loses anything.
@@ -249,7 +240,7 @@ class Reporter:
 
     def _refresh_running(self) -> None:
         """Store what runs now, and look up how runs ended that no longer run."""
-        running = {_run_of(record): record for record in self._accounting.read_current() if record.is_running}
+        running = {run_of(record): record for record in self._accounting.read_current() if record.is_running}
         unfinished = self._archive.unfinished_runs(cluster=self.cluster)
         ordered = sorted(running)
         first = self._next_refreshed % max(1, len(ordered))
@@ -263,7 +254,8 @@ class Reporter:
         """Store running jobs for the first time: a limited number, since measuring them takes time."""
         until = self._clock.monotonic() + NEW_JOBS_SECONDS
         for batch in _batches(islice(records, NEW_JOBS)):
-            self._save(self._maker.make(batch))
+            for part in self._measurer.measure(batch):
+                self._save(part.reports or self._measurer.make_unmeasured(part.records))
             if self._clock.monotonic() >= until:
                 return
 
@@ -271,30 +263,22 @@ class Reporter:
         """Update running jobs, except those for which the server fails: old numbers are better than none."""
         now = self._clock.monotonic()
         self._paused = {run: until for run, until in self._paused.items() if now < until}
-        try:
-            for batch in _batches(record for record in records if _run_of(record) not in self._paused):
-                for reports in filter(None, self._ended.measure_running(batch, self._pause)):
-                    self._save(reports)
-        except SourceError as error:
-            logger.warning(
-                "running jobs were not measured again; retrying in the next round",
-                extra=fields(f"running {self.cluster}", cluster=self.cluster, reason=str(error)),
-            )
-
-    def _pause(self, records: Iterable[JobRecord]) -> None:
-        until = self._clock.monotonic() + FAILED_PAUSE_SECONDS
-        self._paused.update((_run_of(record), until) for record in records)
+        for batch in _batches(record for record in records if run_of(record) not in self._paused):
+            for part in self._measurer.measure(batch):
+                if part.outcome is Outcome.ANSWERED:
+                    self._save(part.reports)
+                elif part.outcome is Outcome.FAILED:
+                    self._paused |= dict.fromkeys(map(run_of, part.records), now + FAILED_PAUSE_SECONDS)
 
     def _store_ends(self, runs: Set[RunId]) -> None:
         """Store how these runs ended, and no others.
 
         Accounting also returns earlier runs, and all tasks of an array: Prometheus may have deleted their series.
         """
-        now = self._clock.wall()
         for job_ids in _batches(sorted({job_id for _, job_id, _ in runs})):
             records = self._not_stored(self._accounting.read_jobs(job_ids))
-            for batch in _batches(record for record in records if record.has_ended and _run_of(record) in runs):
-                self._store_ended(batch, now)
+            for batch in _batches(record for record in records if record.has_ended and run_of(record) in runs):
+                self._store_ended(batch)
 
 
 def parse_checkpoint(text: str | None, now: float) -> int | None:

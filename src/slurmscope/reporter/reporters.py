@@ -257,7 +257,9 @@ def join_progress(reporters: Sequence[Reporter], own: ReporterProgress, elected:
     """
     each = {reporter.cluster: reporter.progress for reporter in reporters}
     ours = {name: found for name, found in each.items() if name in elected}
-    problems = [(f"{name}: " if len(each) > 1 else "") + found.problem for name, found in ours.items() if found.problem]
+    prefixes = {name: f"{name}: " if len(each) > 1 else "" for name in ours}
+    problems = [prefixes[name] + found.problem for name, found in ours.items() if found.problem]
+    series_problems = [prefixes[name] + found.series_problem for name, found in ours.items() if found.series_problem]
     known = [found.read_until_seconds for found in ours.values() if found.read_until_seconds is not None]
     return ReporterProgress(
         jobs_archived=sum(found.jobs_archived for found in each.values()),
@@ -266,6 +268,7 @@ def join_progress(reporters: Sequence[Reporter], own: ReporterProgress, elected:
         # One that was never read has no time yet, so neither have all together.
         read_until_seconds=min(known) if known and len(known) == len(ours) else None,
         problem="; ".join(filter(None, (own.problem, *problems))),
+        series_problem="; ".join(series_problems),
     )
 
 

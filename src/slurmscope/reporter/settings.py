@@ -33,8 +33,8 @@ class ReporterSettings:
         metavar="DURATION",
     )
     give_up: float = setting(
-        86400.0,
-        help="How long to wait for an unreachable Prometheus server before archiving jobs without curves.",
+        7 * 86400.0,
+        help="How long after its end to measure a job again whose numbers Prometheus did not return.",
         parse=parse_seconds,
         metavar="DURATION",
     )

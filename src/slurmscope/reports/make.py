@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from slurmscope.core.errors import QueryRejected, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.core.log import fields
@@ -244,6 +244,13 @@ LONG_RUN_SECONDS = 600.0
 """A job that ran this long should have a curve at any scrape interval."""
 
 
+class MadeReports(NamedTuple):
+    """Reports, and the first failure after which the same queries may succeed later."""
+
+    reports: list[JobReport]
+    failure: SourceError | None
+
+
 class ReportMaker:
     """Turn accounting records into reports."""
 
@@ -273,35 +280,39 @@ class ReportMaker:
         """Return whether there is a time series source."""
         return self._series is not None
 
-    def make(self, records: Sequence[JobRecord], *, must_measure: bool = False) -> list[JobReport]:
-        """Return a report for each record, in their order; ``missing`` lists failed queries.
+    def make(self, records: Sequence[JobRecord]) -> list[JobReport]:
+        """Return a report for each record, in their order; ``missing`` lists failed queries."""
+        return self.try_make(records).reports
 
-        With ``must_measure``, raise the SourceError of a query that the time series server may answer later; without,
-        mark the reports as incomplete.
-        """
+    def try_make(self, records: Sequence[JobRecord]) -> MadeReports:
+        """Return a report for each record, and why a query failed that the time series server may answer later."""
         now = self._wall_clock()
         reports: dict[int, JobReport] = {}
+        failure: SourceError | None = None
         for batch in split_runs(enumerate(records)):
-            measurements = self._measure([record for _, record in batch], now, must_measure=must_measure)
-            for position, record in batch:
-                report = self._make_one(record, measurements.of(record.job_id), now)
-                has_run = run_span(record, now) is not None
-                reports[position] = replace(report, is_incomplete=has_run and measurements.is_incomplete(record.job_id))
-        return [reports[position] for position in range(len(records))]
+            measurements = self._measure([record for _, record in batch], now)
+            failure = failure or measurements.failure
+            reports |= {position: self._make_marked(record, measurements, now) for position, record in batch}
+        return MadeReports([reports[position] for position in range(len(records))], failure)
 
-    def _measure(self, records: Sequence[JobRecord], now: float, *, must_measure: bool) -> Measurements:
+    def make_unmeasured(self, records: Sequence[JobRecord], problem: str) -> list[JobReport]:
+        """Return reports from accounting alone, without a query; jobs that ran are incomplete."""
+        now = self._wall_clock()
+        nothing = Measurements(problems=(problem,), failure=SourceError(problem))
+        return [self._make_marked(record, nothing, now) for record in records]
+
+    def _measure(self, records: Sequence[JobRecord], now: float) -> Measurements:
         if self._series is None:
             return Measurements(problems=(NO_SERIES,))
         until = time.monotonic() + self._timeout_seconds
         try:
-            measurements = measure(self._series, records, now_seconds=now, until=until)
+            return measure(self._series, records, now_seconds=now, until=until)
         except UNREACHABLE as error:
-            if must_measure:
-                raise
             return Measurements(problems=(f"The time series server is unreachable: {error}",), failure=error)
-        if must_measure and measurements.failure:
-            raise measurements.failure
-        return measurements
+
+    def _make_marked(self, record: JobRecord, measurements: Measurements, now: float) -> JobReport:
+        is_incomplete = run_span(record, now) is not None and measurements.is_incomplete(record.job_id)
+        return replace(self._make_one(record, measurements.of(record.job_id), now), is_incomplete=is_incomplete)
 
     def _make_one(self, record: JobRecord, measured: Measured, now: float) -> JobReport:
         """Make one report; a bug in its summary costs this job its summary, and other jobs nothing."""

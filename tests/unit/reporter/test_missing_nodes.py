@@ -15,14 +15,15 @@ from sqlalchemy import func, select, update
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.archive.tables import REPORTS
+from slurmscope.core.clock import Clock
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals
 from slurmscope.jobs.viewer import EVERYTHING
-from slurmscope.reporter.ended_reports import EndedReports
+from slurmscope.reporter.incomplete_reports import IncompleteReports, run_of
+from slurmscope.reporter.measure import Measurer
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
-from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import START, make_record
 
 NOW = START + 20_000.0
@@ -79,19 +80,22 @@ class Bench:
         assert not self.end(1).is_incomplete
 
     def restart(self) -> None:
-        maker = ReportMaker(self.series, wall_clock=lambda: NOW)
-        self.ended = EndedReports(maker, FakeAccounting(), self.archive, cluster="lab", give_up_seconds=86400.0)
+        self.measurer = Measurer(ReportMaker(self.series, wall_clock=lambda: NOW))
+        clock = Clock(wall=lambda: NOW, monotonic=lambda: NOW)
+        self.incomplete = IncompleteReports(
+            self.archive, self.measurer, self.archive.save, clock, cluster="lab", give_up_seconds=7 * 86400.0
+        )
 
     def end(self, *numbers: int, nodes: Sequence[str] = BOTH, end: int = START + 7200, **changed: object) -> JobReport:
         """Archive jobs that ended, and return the report of the first."""
         records = [replace(self.record(number, nodes, end), **changed) for number in numbers]  # type: ignore[arg-type]
-        for reports in self.ended.make(records, NOW):
-            self.archive.save(reports)
+        for part in self.measurer.measure(records):
+            self.archive.save(self.incomplete.make_reports(part))
         return self.archived(numbers[0])
 
     def measure_again(self, *numbers: int) -> JobReport:
-        for reports in self.ended.make_again([self.archived(number) for number in numbers]):
-            self.archive.save(reports)
+        reports = [self.archived(number) for number in numbers]
+        self.incomplete.measure_again({run_of(report.record): report for report in reports})
         return self.archived(numbers[0])
 
     def archived(self, number: int) -> JobReport:
@@ -266,8 +270,8 @@ def test_few_archived_jobs_are_read_to_find_agents(bench: Bench, monkeypatch: py
     bench.series.stores = set()
     find = Mock(side_effect=bench.archive.find)
     monkeypatch.setattr(bench.archive, "find", find)
-    ((report,),) = bench.ended.make([bench.record(30)], NOW)
-    assert report.is_incomplete
+    (part,) = bench.measurer.measure([bench.record(30)])
+    assert [True] == [report.is_incomplete for report in bench.incomplete.make_reports(part)]
     assert 1 == find.call_count, "the first one shows the agents of both nodes"
 
 

@@ -18,7 +18,7 @@ from slurmscope.core.clock import Clock
 from slurmscope.core.errors import ArchiveError, ServerRefused
 from slurmscope.jobs.report import JobReport
 from slurmscope.reporter import reporter as reporter_module
-from slurmscope.reporter.ended_reports import BATCH_JOBS
+from slurmscope.reporter.measure import BATCH_JOBS
 from slurmscope.reporter.reporter import OVERLAP_SECONDS, Reporter
 from slurmscope.reporter.reporters import make_retention
 from slurmscope.reporter.settings import ReporterSettings
@@ -168,7 +168,7 @@ def test_numbers_of_a_running_job_stay_while_the_server_is_unreachable(caplog: p
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
     assert 1.0 == report.summary.io.read_bytes
-    assert "running jobs were not measured again; retrying in the next round" in caplog.messages
+    assert "jobs were not measured; retrying in the next round" in caplog.messages
 
 
 def test_many_running_jobs_take_turns() -> None:

@@ -10,13 +10,22 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from slurmscope.archive.checkpoints import Checkpoints
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.clock import Clock
-from slurmscope.core.errors import ArchiveError, CommandRefused, CommandTimedOut, ServerRefused
-from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.core.errors import (
+    ArchiveError,
+    CommandRefused,
+    CommandTimedOut,
+    ServerError,
+    ServerRefused,
+    UnreadableReport,
+)
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from slurmscope.reporter import reporter as reporter_module
-from slurmscope.reporter.ended_reports import MEASURED_AGAIN
 from slurmscope.reporter.reporter import Reporter
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.make import ReportMaker
@@ -130,22 +139,104 @@ def test_error_that_may_pass_is_not_tried_without_curves() -> None:
     assert ([2], 1) == (saved, bench.reporter.progress.failures)
 
 
-def test_jobs_wait_for_the_server_of_the_series() -> None:
+def test_job_is_archived_at_once_and_measured_when_the_server_is_back() -> None:
     bench = Bench(make_record(1))
     bench.series.errors["*"] = ServerRefused("Prometheus is down")
     bench.reporter.work()
-    assert set() == bench.archived()
+    (report,) = bench.archive.reports.values()
+    assert report.is_incomplete
+    assert (
+        "The time series server failed: Prometheus is down",
+        "This job was not measured yet; slurmscope tries again until 7d after its end.",
+    ) == report.missing
+    assert ("", "Prometheus is down") == (bench.reporter.progress.problem, bench.reporter.progress.series_problem)
+    assert str(int(bench.now - 120)) == bench.archive.checkpoints[CHECKPOINT]
+
+    bench.series.errors.clear()
+    bench.now += 60
+    bench.reporter.work()
+    (report,) = bench.archive.reports.values()
+    assert (False, (), "") == (report.is_incomplete, report.missing, bench.reporter.progress.series_problem)
+
+
+@pytest.mark.parametrize("error", [ServerRefused("Prometheus is down"), ServerError("it answered 500")])
+def test_mark_is_removed_after_the_time_to_give_up(error: Exception) -> None:
+    bench = Bench(make_record(1))
+    bench.series.errors["*"] = error
+    bench.reporter.work()
+    bench.now = START + 7200 + 7.0 * DAY - 60
+    bench.restarted().work()
+    assert [True] == [report.is_incomplete for report in bench.archive.reports.values()]
+    bench.now += 3600
+    bench.reporter.work()
+    (report,) = bench.archive.reports.values()
+    assert not report.is_incomplete
+    assert "This job was not measured: the time series server did not return all series in time." == report.missing[-1]
+    assert not any("tries again" in sentence for sentence in report.missing)
+
+    bench.series.queried.clear()
+    bench.series.errors.clear()
+    bench.now += DAY
+    bench.reporter.work()
+    assert [] == bench.series.queried
+
+
+def test_job_is_measured_for_the_last_time_when_it_is_given_up() -> None:
+    """Whatever its pause is: its series may have come back since the last try."""
+    bench = Bench(make_record(1))
+    bench.series.errors["*"] = ServerError("it answered 500")
+    for _ in range(7):
+        bench.reporter.work()
+        bench.now += DAY
+    assert START + 20_000 + 7 * DAY == bench.now
     bench.series.errors.clear()
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
-    assert () == report.missing
+    assert (False, ()) == (report.is_incomplete, report.missing)
 
 
-def test_jobs_do_not_wait_for_ever() -> None:
-    bench = Bench(make_record(1))
-    bench.series.errors["*"] = ServerRefused("Prometheus is down")
+def test_job_that_ended_weeks_ago_is_measured_again_after_a_momentary_failure() -> None:
+    bench = Bench()
     bench.reporter.work()
-    bench.now += 2 * DAY
+    bench.accounting.error = CommandTimedOut(["sacct"], "was killed")
+    bench.accounting.records.append(make_record(1, end_seconds=int(bench.now) + 600))
+    bench.now += 21 * DAY
+    bench.reporter.work()
+    bench.accounting.error, bench.series.errors["*"] = None, ServerRefused("Prometheus starts")
+    bench.reporter.work()
+    assert {1} == bench.archived()
+    bench.series.errors.clear()
+    bench.now += 60
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
-    assert ("The time series server is unreachable: Prometheus is down", MEASURED_AGAIN) == report.missing
+    assert (False, ()) == (report.is_incomplete, report.missing)
+
+
+def test_report_that_cannot_be_read_does_not_keep_others_from_being_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(make_record(1), make_record(2))
+    bench.series.errors["*"] = ServerRefused("Prometheus is down")
+    bench.reporter.work()
+    bench.series.errors.clear()
+    find = bench.archive.find
+
+    def fail_for_first(viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
+        if job_id == 1:
+            raise UnreadableReport("of a later release")
+        return find(viewer, job_id, cluster=cluster)
+
+    monkeypatch.setattr(bench.archive, "find", fail_for_first)
+    bench.reporter.work()
+    assert [True, False] == [report.is_incomplete for report in bench.archive.reports.values()]
+
+
+def test_other_process_may_measure_if_this_one_cannot() -> None:
+    bench = Bench(make_record(1))
+    bench.series.errors["*"] = ServerRefused("Prometheus is down")
+    found = []
+    for _ in range(3):
+        bench.reporter.work()
+        found.append(bench.reporter.has_failed_for(600))
+        bench.now += 400
+    assert [False, False, True] == found

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from slurmscope.core.errors import MalformedAnswer, ServerError, ServerRefused, ServerTimedOut, SourceError
+from slurmscope.core.errors import MalformedAnswer, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.http.client.request import HttpAnswer
 from slurmscope.jobs.queries import CURVES, TOTALS
 from slurmscope.jobs.series import Curves, JobSpan, SeriesQuery, Totals
@@ -119,21 +119,28 @@ def test_server_that_is_unreachable_is_queried_once(error: Exception) -> None:
     assert 14000.0 == report.summary.cpu.time.used
 
 
-def test_must_measure_raises_that_the_server_is_unreachable() -> None:
-    series = FakeSeries(errors={"*": ServerRefused("it is down")})
-    with pytest.raises(ServerRefused, match="it is down"):
-        maker(series).make([make_record(1)], must_measure=True)
+def test_failure_that_may_pass_is_returned_with_the_reports() -> None:
+    error = ServerRefused("it is down")
+    made = maker(FakeSeries(errors={"*": error})).try_make([make_record(1)])
+    assert (error, [True]) == (made.failure, [report.is_incomplete for report in made.reports])
+
+
+def test_report_from_accounting_alone_is_incomplete_if_the_job_ran() -> None:
+    series = FakeSeries()
+    never = make_record(2, state="CANCELLED", start_seconds=None)
+    reports = maker(series).make_unmeasured([make_record(1), never], "it failed")
+    assert ([True, False], []) == ([report.is_incomplete for report in reports], series.queried)
+    assert [("it failed",), ("it failed",)] == [report.missing for report in reports]
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
-def test_busy_server_costs_one_number_or_is_waited_for(status: int) -> None:
+def test_busy_server_costs_one_number_for_now(status: int) -> None:
     with pytest.raises(SourceError) as busy:
         parse_answer(HttpAnswer(status=status, body=b"starting up"))
     series = FakeSeries(errors={"jobs_io_read_bytes_total": busy.value})
     (report,) = maker(series).make([make_record(1)])
     assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
-    with pytest.raises(ServerError, match="starting up"):
-        maker(series).make([make_record(1)], must_measure=True)
+    assert busy.value is maker(series).try_make([make_record(1)]).failure
 
 
 def test_job_that_cannot_be_summed_up_costs_no_other() -> None:
@@ -154,7 +161,7 @@ def test_partial_answers_are_reported_once() -> None:
 def test_partial_answers_about_one_job_are_reported_for_that_job() -> None:
     series = FakeSeries()
     series.read_curves = lambda *_, **__: Curves({}, frozenset({2}))  # type: ignore[method-assign]
-    first, second = maker(series).make([make_record(1), make_record(2)], must_measure=True)
+    first, second = maker(series).make([make_record(1), make_record(2)])
     assert [(False, False), (True, True)] == [
         (report.is_incomplete, PARTIAL_SERIES in report.missing) for report in (first, second)
     ]
