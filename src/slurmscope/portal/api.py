@@ -254,7 +254,7 @@ def read_charts(
     if part is None:
         charts = [chart for chart in report.charts if chart.times]
         return Response(encode_charts(charts), media_type="application/json")
-    zoomed = context.backend.jobs.zoom(context.viewer.name, report, part, count_points(part, step))
+    zoomed = context.services.zoomer.zoom(context.viewer.name, report, part, count_points(part, step))
     return Response(encode_zoomed(zoomed), media_type="application/json")
 
 
@@ -274,7 +274,7 @@ def read_what_if(
         raise BadQuery("Give at least one of cores, memory and time.")
     if not record.has_ended or record.start_seconds is None:
         raise BadQuery("The job has not run to an end.")
-    outcome = predict(report, request, context.backend.queue.waiting_times(record.cluster, record.partition))
+    outcome = predict(report, request, context.services.wait_times.find(record.cluster, record.partition))
     return WhatIfAnswer(outcome=round_fields(outcome), sentences=describe_outcome(report, outcome))
 
 

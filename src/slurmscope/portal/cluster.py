@@ -41,7 +41,7 @@ def show_cluster(context: Context) -> Response:
             shapes = make_shape_table(find_waiting_table(context, now, asked, cluster))
             return make_table_response(shapes, table_format, "cluster-waiting-times")
         return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
-    charts = context.backend.cluster.charts() if cluster in {"", context.own_cluster} else ()
+    charts = _charts(context) if cluster in {"", context.own_cluster} else ()
     return context.page(
         "cluster.html",
         charts=[(chart, make_data_table(chart)) for chart in charts],
@@ -61,7 +61,7 @@ def send_cluster_now(context: Context) -> Response:
 @router.get("/cluster/charts.json")
 def send_cluster_charts(context: Context) -> Response:
     """Send the charts to the script on the page."""
-    return Response(encode_charts(context.backend.cluster.charts()), media_type="application/json")
+    return Response(encode_charts(_charts(context)), media_type="application/json")
 
 
 @router.get("/cluster/charts/{name}.svg")
@@ -85,11 +85,11 @@ def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str, clu
     ``now`` is the state of that cluster. Among several, one whose name is unknown has no waiting times.
     """
     cluster = cluster or context.own_cluster
-    if not cluster and len(context.backend.jobs.clusters()) > 1:
+    if not cluster and len(context.services.clusters()) > 1:
         return make_waiting_table("", {})
     names = _list_partitions(context, now, cluster)
     partition = asked if asked in names else next(iter(names), "")
-    waits = context.backend.queue.waiting_times(cluster, partition) if partition else {}
+    waits = context.services.wait_times.find(cluster, partition) if partition else {}
     return replace(make_waiting_table(partition, waits), cluster=cluster, partitions=tuple(names))
 
 
@@ -114,8 +114,13 @@ def _list_partitions(context: RequestContext, now: ClusterNow, cluster: str) -> 
     return [partition for partition, _ in jobs.most_common()]
 
 
+def _charts(context: RequestContext) -> tuple[Chart, ...]:
+    charts = context.services.charts
+    return charts.get() if charts else ()
+
+
 def _find_chart(context: RequestContext, name: str) -> Chart:
-    for chart in context.backend.cluster.charts():
+    for chart in _charts(context):
         if chart.name == name:
             return chart
     raise not_found()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provide routes with the viewer, the backend, and what all pages need."""
+"""Provide routes with the viewer, the services, and what all pages need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from typing import Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
@@ -23,7 +23,6 @@ from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
 from slurmscope.jobs.record import JobRecord, is_one_job
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
-from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.paths import requested_cluster
 from slurmscope.portal.pending_lists import read_merged
@@ -33,7 +32,11 @@ from slurmscope.portal.web.shared_results import RenderingCache, SharedResult, S
 from slurmscope.portal.web.templates import ZONE_COOKIE, PageRenderer, choose_zone, load_zone
 from slurmscope.portal.web.user_limits import take_place
 from slurmscope.reports.page_paths import name_job, shown_cluster
+from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.slurm.states import REVOKED
+
+if TYPE_CHECKING:
+    from slurmscope.portal.services import Services
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z")
 
@@ -56,7 +59,7 @@ class RequestContext:
     """Hold one request of one viewer."""
 
     request: Request
-    backend: PortalBackend
+    services: Services
     viewer: Viewer
     pages: PageRenderer
     rendering_cache: RenderingCache
@@ -66,12 +69,12 @@ class RequestContext:
     @property
     def archive(self) -> Archive:
         """Return the archive of jobs."""
-        return self.backend.archive
+        return self.services.archive
 
     @property
     def base_path(self) -> str:
         """Return the path under which the portal is served."""
-        return self.backend.settings.base_path
+        return self.services.settings.base_path
 
     @property
     def public_url(self) -> str:
@@ -91,12 +94,12 @@ class RequestContext:
     @property
     def own_cluster(self) -> str:
         """Return the cluster of the portal's host; empty while it is unknown."""
-        return self.backend.cluster.own()
+        return self.services.live.own()
 
     @property
     def zone_name(self) -> str:
         """Return the viewer's time zone where a cookie of the time zone switch names it, else that of the site."""
-        return choose_zone(self.request.cookies.get(ZONE_COOKIE, ""), self.backend.settings.time_zone)
+        return choose_zone(self.request.cookies.get(ZONE_COOKIE, ""), self.services.settings.time_zone)
 
     @property
     def zone(self) -> tzinfo:
@@ -113,7 +116,7 @@ class RequestContext:
 
     def read_report_of(self, cluster: str, shown_id: str) -> JobReport | None:
         """Return the report of a job of a cluster, or of the only one that has it."""
-        return self.backend.jobs.find_report(self.viewer, shown_id, cluster) if SHOWN_ID.match(shown_id) else None
+        return self.services.finder.report(self.viewer, shown_id, cluster) if SHOWN_ID.match(shown_id) else None
 
     def audit_report(self, shown_id: str, report: JobReport | None) -> JobReport:
         """Audit the access to a report and return it; respond 404 without one."""
@@ -124,7 +127,7 @@ class RequestContext:
 
     def add_resubmission(self, report: JobReport) -> JobReport:
         """Return the report with the header for the job's next run."""
-        return self.backend.jobs.add_resubmission(self.viewer, report)
+        return add_resubmission(self.archive, self.services.wait_times, self.viewer, report)
 
     def audit(self, subject: str, *, owner: str = "") -> None:
         """Record that staff access data of other users; call this before anything is shown.
@@ -134,7 +137,7 @@ class RequestContext:
         """
         if self.viewer.is_staff and owner != self.viewer.name:
             route = getattr(self.request.scope.get("route"), "path", "")
-            self.backend.sign_in.audit(self.viewer, route, subject)
+            self.services.audit_log.audit(self.viewer, route, subject)
 
     def list_jobs(self, wanted: JobFilter, *, after: PagePosition | None = None, limit: int) -> JobPage:
         """Return one page of archived and pending jobs that the viewer has access to, newest submission first."""
@@ -146,8 +149,8 @@ class RequestContext:
 
     def list_queues(self) -> tuple[WaitingQueue, ...]:
         """Return the queues of all clusters, as far as they are known."""
-        own = self.backend.queue.waiting("")
-        return (*((own,) if own else ()), *self.backend.queue.others())
+        own = self.services.live.queue("")
+        return (*((own,) if own else ()), *self.services.live.other_queues())
 
     def find_waiting(self, shown_id: str, cluster: str = "") -> PendingJob | None:
         """Return a pending job that the viewer has access to, without auditing the access.
@@ -160,7 +163,7 @@ class RequestContext:
             for queue in self._find_queues(cluster)
             if (job := queue.find(shown_id)) and self.viewer.sees(job.user, job.account, queue.cluster)
         ]
-        if found and found[0].cluster and not cluster and len(self.backend.jobs.clusters()) > 1:
+        if found and found[0].cluster and not cluster and len(self.services.clusters()) > 1:
             return self._choose_pending(shown_id, found)
         return found[0] if found else None
 
@@ -181,7 +184,7 @@ class RequestContext:
         if shown_id.isdecimal():
             arrays = (
                 JobFilter(cluster=name, array_job_id=int(shown_id))
-                for name in self.backend.jobs.clusters()
+                for name in self.services.clusters()
                 if name not in named
             )
             runs += [row for wanted in arrays for row in self.list_jobs(wanted, limit=1).rows]
@@ -206,7 +209,7 @@ class RequestContext:
         """Return the queue of a cluster, or those of all clusters without a name."""
         if not cluster:
             return self.list_queues()
-        queue = self.backend.queue.waiting(cluster)
+        queue = self.services.live.queue(cluster)
         return (queue,) if queue and queue.cluster == cluster else ()
 
     def find_live(self, cluster: str) -> str | None:
@@ -214,15 +217,15 @@ class RequestContext:
 
         None if its controller is not read, or if it is unknown which of several clusters is that of the portal's host.
         """
-        live = self.backend.cluster.names()
+        live = self.services.live.names()
         if cluster and live:
             return ("" if cluster == self.own_cluster else cluster) if cluster in live else None
-        known = self.backend.jobs.clusters()
+        known = self.services.clusters()
         return "" if len(known) < 2 and cluster in {"", *known} else None
 
     def link_cluster(self, cluster: str) -> str:
         """Return the cluster that a link to one of its jobs names: none while there is only one."""
-        return shown_cluster(cluster, self.backend.jobs.clusters())
+        return shown_cluster(cluster, self.services.clusters())
 
     def name_job(self, shown_id: str, cluster: str) -> str:
         """Return the name of a job as it is audited and written in forms: with its cluster if there are several."""
@@ -238,12 +241,12 @@ class RequestContext:
 
     def now(self, cluster: str = "") -> ClusterNow:
         """Return the state of a cluster; reasons of down and drained nodes are for staff, who write them."""
-        now = self.backend.cluster.now(cluster)
+        now = self.services.live.now(cluster)
         return now if self.viewer.is_staff else replace(now, troubles=())
 
     def since(self, days: int) -> int:
         """Return the midnight at which a period of so many days begins; today counts as one."""
-        today = int(self.backend.clock()) // DAY_SECONDS * DAY_SECONDS
+        today = int(self.services.clock()) // DAY_SECONDS * DAY_SECONDS
         return max(0, today - (days - 1) * DAY_SECONDS)
 
     def make_rule_link(self, wanted: JobFilter) -> Callable[[str], str]:
@@ -257,7 +260,7 @@ class RequestContext:
 
     def page(self, template: str, **values: object) -> HTMLResponse:
         """Render a page for this viewer."""
-        return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.backend.problems(), **values}))
+        return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.services.problems(), **values}))
 
     def render_part(self, template: str, **values: object) -> str:
         """Render a part of a page that is the same for all viewers."""
@@ -267,14 +270,14 @@ class RequestContext:
 async def open_context(request: Request) -> RequestContext:
     """Identify the viewer, or reject the request; wait while the viewer has too many others."""
     state = request.app.state
-    backend: PortalBackend = state.backend
-    viewer = await run_in_threadpool(backend.sign_in.identify, request.scope)
+    services: Services = state.services
+    viewer = await run_in_threadpool(services.identify, request.scope)
     # If anything fails from here on, the error page knows that the viewer is signed in.
     request.state.viewer = viewer
     await take_place(request.scope, viewer.name)
     return RequestContext(
         request=request,
-        backend=backend,
+        services=services,
         viewer=viewer,
         pages=state.pages,
         rendering_cache=state.rendering_cache,

@@ -194,7 +194,7 @@ _MEDIA_TYPES = {
 
 def _stores_scripts(context: RequestContext, cluster: str) -> bool:
     live = context.find_live(cluster)
-    return live is not None and context.backend.jobs.stores_scripts(live)
+    return live is not None and context.services.scripts.is_stored(live)
 
 
 def _is_array(context: RequestContext, shown_id: str) -> bool:
@@ -216,7 +216,7 @@ def _answer_what_if(context: RequestContext, report: JobReport) -> WhatIfView | 
         return replace(view, error=str(error))
     if request is None:
         return view
-    outcome = predict(report, request, context.backend.queue.waiting_times(record.cluster, record.partition))
+    outcome = predict(report, request, context.services.wait_times.find(record.cluster, record.partition))
     return replace(view, sentences=describe_outcome(report, outcome))
 
 
@@ -246,7 +246,7 @@ def _compare_runs(context: RequestContext, report: JobReport) -> tuple[RunCompar
     if not record.has_ended:
         return ()
     try:
-        outcomes = context.backend.jobs.advice.find_outcomes(
+        outcomes = context.services.advice.find_outcomes(
             context.viewer, record.cluster, record.job_id, record.submit_seconds
         )
     except ArchiveError:

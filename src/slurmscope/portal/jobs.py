@@ -165,8 +165,8 @@ def show_jobs(context: Context) -> Response:
         next_position=render_position(page.next_key),
         is_first=after is None,
         range_fields=make_range_fields(wanted.ranges),
-        views=context.backend.people.views.list_views(context.viewer),
-        view_token=context.backend.sign_in.csrf.issue(context.viewer),
+        views=context.services.views.list_views(context.viewer),
+        view_token=context.services.csrf.issue(context.viewer),
     )
 
 
@@ -190,7 +190,7 @@ def show_array(context: Context, array_id: str) -> Response:
     clusters = {row.cluster for row in rows if row.cluster}
     if is_cut and not context.cluster:
         # The rows may all be of one cluster, and older ones of another.
-        known = context.backend.jobs.clusters()
+        known = context.services.clusters()
         clusters.update(name for name in known if context.has_jobs(replace(wanted, cluster=name)))
     require_one_cluster("array", array_id, clusters)
     started = [row for row in rows if not row.is_pending]
@@ -216,7 +216,7 @@ def show_array(context: Context, array_id: str) -> Response:
         is_cut=is_cut,
         wanted=wanted,
         pending=[explain_waiting(context, one) for one in waiting[:1]],
-        now=context.backend.clock(),
+        now=context.services.clock(),
     )
 
 

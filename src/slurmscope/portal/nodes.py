@@ -208,15 +208,15 @@ def read_events(context: RequestContext, cluster: str, name: str) -> tuple[NodeE
     """Return when a node was down or drained; reasons are written by staff for staff."""
     live = context.find_live(cluster)
     is_shown = context.viewer.is_staff and live is not None
-    return context.backend.cluster.node_events(live or "", name) if is_shown else None
+    return context.services.node_history(live or "", name) if is_shown else None
 
 
 def _list_clusters(context: RequestContext, name: str) -> list[str]:
     """Return the clusters with a node of this name that the viewer may see; while there is only one, it is empty."""
     if not 0 < len(name) <= 255 or not name.isprintable():
         return []
-    known = context.backend.jobs.clusters()
-    several = sorted({*known, *context.backend.cluster.names()})
+    known = context.services.clusters()
+    several = sorted({*known, *context.services.live.names()})
     candidates = [context.cluster] if context.cluster else several if len(known) > 1 else [""]
     reported = _read_nodes(context, name, candidates) if context.viewer.is_staff else {}
     return [cluster for cluster in candidates if cluster in reported or _has_run(context, cluster, name)]
@@ -230,7 +230,7 @@ def _has_run(context: RequestContext, cluster: str, name: str) -> bool:
 def _read_nodes(context: RequestContext, name: str, clusters: Iterable[str]) -> dict[str, Node]:
     """Return what the controllers of these clusters report about their nodes of a name."""
     live = {cluster: other for cluster in clusters if (other := context.find_live(cluster)) is not None}
-    nodes = context.backend.cluster.nodes(tuple(live.values()))
+    nodes = context.services.live.nodes(tuple(live.values()))
     found = {cluster: find_node(nodes.get(other), name) for cluster, other in live.items()}
     return {cluster: node for cluster, node in found.items() if node is not None}
 

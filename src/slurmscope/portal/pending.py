@@ -328,14 +328,14 @@ def send_waiting(context: Context, shown_id: str) -> Response:
         return _reload_started(context, shown_id)
     view = replace(explain_waiting(context, pending), shown_id=shown_id)
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
-    return HTMLResponse(context.render_part("waiting_body.html", view=view, now=context.backend.clock()))
+    return HTMLResponse(context.render_part("waiting_body.html", view=view, now=context.services.clock()))
 
 
 def show_waiting(context: RequestContext, shown_id: str, pending: PendingJob) -> Response:
     """Show a pending job under the ID that was requested: a task of an array, or the whole array."""
     view = replace(explain_waiting(context, pending), shown_id=shown_id)
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
-    return context.page("waiting.html", view=view, now=context.backend.clock())
+    return context.page("waiting.html", view=view, now=context.services.clock())
 
 
 def find_pending(report: JobReport | None) -> PendingJob | None:
@@ -348,13 +348,13 @@ def find_pending(report: JobReport | None) -> PendingJob | None:
 def explain_waiting(context: RequestContext, pending: PendingJob) -> WaitingView:
     """Explain a pending job with what is known now of its own cluster."""
     job, cluster = pending.job, pending.cluster or context.own_cluster
-    services, live = context.backend.queue, context.find_live(cluster)
+    services, live = context.services, context.find_live(cluster)
     view = make_waiting_view(
         job,
         pending.queue,
-        QueueFacts() if live is None else services.facts(live, needed_facts(job)),
-        services.waiting_times(cluster, job.partitions[0] if job.partitions else ""),
-        now_seconds=context.backend.clock(),
+        QueueFacts() if live is None else services.live.facts(live, needed_facts(job)),
+        services.wait_times.find(cluster, job.partitions[0] if job.partitions else ""),
+        now_seconds=context.services.clock(),
         show_time=format_time,
     )
     named = context.link_cluster(cluster)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pwd
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -93,7 +94,7 @@ def send_user(context: Context, name: Annotated[str, Path(max_length=200)]) -> S
     is_self = name == context.viewer.name
     if not name.isprintable() or not (is_self or context.viewer.is_staff or context.has_jobs(wanted)):
         raise HTTPException(404, f"User {name} does not exist")
-    uid = context.backend.people.find_uid(name)
+    uid = context.services.find_uid(name)
     rows = context.archive.list_jobs(context.viewer, wanted, limit=MAX_JOBS).rows
     if uid is None and not rows:
         raise HTTPException(404, f"User {name} does not exist")
@@ -114,3 +115,11 @@ def _find_chart(report: JobReport, metric: str) -> Chart:
         if chart.name == wanted and chart.times:
             return chart
     raise not_found()
+
+
+def find_uid(name: str) -> int | None:
+    """Return the uid of a user name; None if the system does not know it."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
+        return None

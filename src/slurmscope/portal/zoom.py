@@ -22,7 +22,7 @@ def show_zoom(context: Context, shown_id: str) -> Response:
     report = context.find_report(shown_id)
     run = whole_run(report)
     part = parse_part(context.query, report, context.zone) or run
-    zoomed = context.backend.jobs.zoom(context.viewer.name, report, part, MAX_CHART_POINTS)
+    zoomed = context.services.zoomer.zoom(context.viewer.name, report, part, MAX_CHART_POINTS)
     charts = [fold(chart) for chart in zoomed.report.charts]
     return context.page(
         "zoom.html",
@@ -40,7 +40,7 @@ def find_zoomed(context: RequestContext, shown_id: str) -> ZoomedReport | JobRep
     part = parse_part(context.query, report, context.zone)
     if part is None:
         return report
-    return context.backend.jobs.zoom(context.viewer.name, report, part, MAX_CHART_POINTS)
+    return context.services.zoomer.zoom(context.viewer.name, report, part, MAX_CHART_POINTS)
 
 
 def find_charted(context: RequestContext, shown_id: str) -> JobReport:

@@ -85,7 +85,7 @@ class Outages:
         with self._lock:
             self._known.pop(server, None)
 
-    def messages(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[str, ...]:
         """Return a message for each server that has a problem now."""
         now = self._clock()
         with self._lock:

@@ -107,7 +107,7 @@ class LocalJobs:
         Raises SourceError or ArchiveError when the job was not found and a source could not be read.
         """
         report = self._reporting.finder.report(EVERYTHING, shown_id, cluster)
-        outages = self._reporting.outages.messages()
+        outages = self._reporting.outages.problems()
         if report is None and outages:
             raise SourceError(f"job {shown_id} was not found: {'; '.join(outages)}")
         archive = self._reporting.archive

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,11 +151,11 @@ class Reporting:
     accounting: JobAccounting
     maker: ReportMaker
     finder: ReportFinder
+    clusters: KnownClusters
+    """The clusters that have jobs in the archive."""
     outages: Outages
     prometheus: QueryClient | None
     """The client for Prometheus queries; None without Prometheus."""
-    clusters: Callable[[], tuple[str, ...]] = tuple
-    """Return the clusters that have jobs in the archive."""
 
     @property
     def query_counters(self) -> QueryCounters | None:
@@ -214,7 +214,7 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, 
         report = reporting.finder.report(EVERYTHING, job_id, cluster)
         if report:
             report = add_resubmission(reporting.archive, WaitingTimesCache(reporting.archive), EVERYTHING, report)
-        outages = reporting.outages.messages()
+        outages = reporting.outages.problems()
     if report is None and outages:
         raise SourceError(f"job {job_id} was not found: {'; '.join(outages)}")
     return report

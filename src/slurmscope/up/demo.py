@@ -23,8 +23,7 @@ from slurmscope.exporter.exporter import Exporter, configure_log, enabled_collec
 from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import Viewer, ViewerRole
-from slurmscope.portal.backend import Companion
-from slurmscope.portal.run import require_portal, run_portal
+from slurmscope.portal.run import UpParts, require_portal, run_portal
 from slurmscope.portal.sign_in.view_as import DemoView
 from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.recorder.recorder import Recorder
@@ -108,13 +107,13 @@ def run_demo(
             stack.enter_context(_fill_first(reporting.archive, reporting.maker, accounting).filling(is_ready))
         stack.callback(head_start.cancel)
         stack.enter_context(_record_workloads(workloads, exporters, recorder, is_recorded, is_ready))
-        beside = Companion(
+        up = UpParts(
             families=partial(recording_families, recorder),
-            charts=ClusterCharts(recorder.series()).get,
-            scripts=_make_script,
+            charts=ClusterCharts(recorder.series()),
+            scripts=_SimulatedScripts(),
             demo_views=make_views(demo.cluster),
         )
-        return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
+        return run_portal(config, environment, series=series, accounting=accounting, up=up, ready=begin)
 
 
 def _skip_ended(archive: SqlArchive, clusters: Iterable[str]) -> None:
@@ -154,8 +153,14 @@ def make_views(cluster: SimulatedCluster) -> tuple[DemoView, ...]:
     )
 
 
-def _make_script(record: JobRecord) -> JobScript:
-    return add_findings(JobScript(text=make_script(record)), record)
+class _SimulatedScripts:
+    """Make a script for each job."""
+
+    def read(self, record: JobRecord) -> JobScript:
+        return add_findings(JobScript(text=make_script(record)), record)
+
+    def is_stored(self, cluster: str = "") -> bool:
+        return True
 
 
 @contextmanager

@@ -14,8 +14,7 @@ from slurmscope.core.process import run_until_interrupted
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.http.client.credentials import TokenFile
-from slurmscope.portal.backend import Companion
-from slurmscope.portal.run import require_portal, run_portal
+from slurmscope.portal.run import UpParts, require_portal, run_portal
 from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.recorder.recorder import Recorder
 from slurmscope.recorder.settings import CLUSTER_INTERVAL_SECONDS, RECORDED_METRICS, RecorderSettings
@@ -47,13 +46,13 @@ def run_up(
             open_recording(config, exporters, recorder) as recording,
         ):
             series = OwnSeries(recorder.series(), SlurmCommands(config.of(SlurmSettings), environment).run)
-            return run_portal(config, environment, series=series, beside=recording, ready=ready)
+            return run_portal(config, environment, series=series, up=recording, ready=ready)
 
     return run_until_interrupted(serve)
 
 
 @contextmanager
-def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[Companion]:
+def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[UpParts]:
     """Record from this process's own collectors and from node agents; yield the metrics and problems of recording."""
     settings, interval = config.of(UpSettings), config.of(RecorderSettings).interval
     with ExitStack() as stack:
@@ -75,10 +74,10 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
         # Each in its own loop, so that a slow one does not delay the others.
         for action in actions:
             stack.enter_context(run_periodically(*action))
-        yield Companion(
+        yield UpParts(
             families=partial(recording_families, recorder, counts),
             problems=problems,
-            charts=ClusterCharts(recorder.series()).get,
+            charts=ClusterCharts(recorder.series()),
         )
 
 
