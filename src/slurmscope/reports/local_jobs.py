@@ -189,6 +189,12 @@ def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[
         yield LocalJobs(reporting, ScriptReader(SlurmCommands(config.of(SlurmSettings), environment).run))
 
 
+def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, cluster: str = "") -> JobReport | None:
+    """Return the newest run of a job from the sources of this host; see :meth:`LocalJobs.report`."""
+    with open_local_jobs(config, environment) as jobs:
+        return jobs.report(job_id, cluster)
+
+
 def _matches(record: JobRecord, wanted: JobFilter) -> bool:
     return (
         wanted.cluster in {"", record.cluster}
