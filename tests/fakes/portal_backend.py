@@ -20,7 +20,7 @@ from slurmscope.core.tres import Gres
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.jobs.advice import AdviceOutcome, AdviceTotal
 from slurmscope.jobs.pending.facts import QueueFacts
-from slurmscope.jobs.pending.queue import WaitingQueue
+from slurmscope.jobs.pending.queue import PendingQueue
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS, Chart, ChartLine, JobReport
 from slurmscope.jobs.rule import Subject
@@ -200,7 +200,7 @@ class OtherCluster:
     """Hold what the controller of another cluster reports."""
 
     now: ClusterNow = field(default_factory=ClusterNow)
-    waiting: WaitingQueue | None = None
+    waiting: PendingQueue | None = None
     facts: QueueFacts = field(default_factory=QueueFacts)
     events: tuple[NodeEvent, ...] | None = None
 
@@ -219,7 +219,7 @@ class FakeBackend:
     live: dict[str, JobReport] = field(default_factory=dict)
     audited: list[tuple[str, str, str]] = field(default_factory=list)
     opt_outs: FakeOptOuts = field(default_factory=FakeOptOuts)
-    waiting: WaitingQueue | None = None
+    waiting: PendingQueue | None = None
     facts: QueueFacts = field(default_factory=QueueFacts)
     others: dict[str, OtherCluster] = field(default_factory=dict)
     events: tuple[NodeEvent, ...] | None = None
@@ -381,11 +381,11 @@ class FakeLive(LiveClusters):
         found = self._backend.read_cluster(cluster)
         return found.now if found else ClusterNow(problems=(f"Cluster {cluster} is not read.",))
 
-    def queue(self, cluster: str) -> WaitingQueue | None:
+    def queue(self, cluster: str) -> PendingQueue | None:
         found = self._backend.read_cluster(cluster)
         return found.waiting if found else None
 
-    def other_queues(self) -> tuple[WaitingQueue, ...]:
+    def other_queues(self) -> tuple[PendingQueue, ...]:
         return tuple(found.waiting for found in self._backend.others.values() if found.waiting)
 
     def facts(self, cluster: str, names: Collection[str]) -> QueueFacts:

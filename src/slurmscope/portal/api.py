@@ -28,7 +28,7 @@ from slurmscope.portal.context import Context, not_found
 from slurmscope.portal.job_script import find_script
 from slurmscope.portal.job_view import MAX_TEXT, parse_request
 from slurmscope.portal.jobs import bound_ranges
-from slurmscope.portal.pending import WaitingView, explain_waiting
+from slurmscope.portal.pending import WaitingView, explain_pending
 from slurmscope.portal.queries import (
     MAX_DAYS,
     MAX_IDS,
@@ -216,10 +216,10 @@ def read_job(context: Context, shown_id: ShownId) -> Response:
 @router.get("/jobs/{shown_id}/waiting")
 def read_waiting(context: Context, shown_id: ShownId) -> WaitingView:
     """Explain a pending job: reason, expected start, position, priority, blockers, smaller requests; 404 if started."""
-    pending = context.find_waiting(shown_id)
+    pending = context.find_pending(shown_id)
     if pending is None:
         raise not_found()
-    view = round_fields(replace(explain_waiting(context, pending), shown_id=shown_id))
+    view = round_fields(replace(explain_pending(context, pending), shown_id=shown_id))
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
     return view
 

@@ -238,7 +238,7 @@ def _check_series(settings: PrometheusSettings, commands: SlurmCommands) -> Iter
 
 
 def _check_controllers(commands: SlurmCommands, clusters: Collection[str]) -> Iterator[Check]:
-    """Check that the controller of each other cluster answers; that of this host's cluster has checks of its own."""
+    """Check that the controller of each other cluster responds; that of this host's cluster has checks of its own."""
     try:
         own = read_own_name(commands.run) if clusters else ""
     except SlurmscopeError:  # another check reports it

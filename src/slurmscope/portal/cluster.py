@@ -34,18 +34,18 @@ _WAITING_DAYS = 28
 def show_cluster(context: Context) -> Response:
     """Show queue, nodes, partitions and the last 24 hours; staff also see down and drained nodes."""
     cluster, table_format = _choose_cluster(context), parse_format(context.query)
-    now, asked = context.now(cluster), context.query.get("partition", "")
+    now, requested = context.now(cluster), context.query.get("partition", "")
     if table_format != "html":
         name = context.query.get("table", "partitions")
         if name == "waiting":
-            shapes = make_shape_table(find_waiting_table(context, now, asked, cluster))
+            shapes = make_shape_table(find_waiting_table(context, now, requested, cluster))
             return make_table_response(shapes, table_format, "cluster-waiting-times")
         return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
     charts = _charts(context) if cluster in {"", context.own_cluster} else ()
     return context.page(
         "cluster.html",
         charts=[(chart, make_data_table(chart)) for chart in charts],
-        table=find_waiting_table(context, now, asked, cluster),
+        table=find_waiting_table(context, now, requested, cluster),
         **_now_values(context, now, cluster),
     )
 
@@ -79,7 +79,7 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
     return make_table_response(make_chart_table(_find_chart(context, name)), format, f"cluster-{name}-day")
 
 
-def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str, cluster: str = "") -> WaitingTable:
+def find_waiting_table(context: RequestContext, now: ClusterNow, requested: str, cluster: str = "") -> WaitingTable:
     """Return the waiting times of the requested partition of a cluster, by default of that with most pending jobs.
 
     ``now`` is the state of that cluster. Among several, one whose name is unknown has no waiting times.
@@ -88,7 +88,7 @@ def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str, clu
     if not cluster and len(context.services.clusters()) > 1:
         return make_waiting_table("", {})
     names = _list_partitions(context, now, cluster)
-    partition = asked if asked in names else next(iter(names), "")
+    partition = requested if requested in names else next(iter(names), "")
     waits = context.services.wait_times.find(cluster, partition) if partition else {}
     return replace(make_waiting_table(partition, waits), cluster=cluster, partitions=tuple(names))
 

@@ -19,7 +19,7 @@ from slurmscope.archive.interface import Archive, JobFilter, JobPage, PagePositi
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import AmbiguousName, ArchiveError, ServerBusy
 from slurmscope.core.units import DAY_SECONDS
-from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.record import JobRecord, is_one_job
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
@@ -43,12 +43,12 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{
 T = TypeVar("T")
 
 
-class PendingJob(NamedTuple):
+class FoundPending(NamedTuple):
     """Hold a pending job with its cluster; ``queue`` is None if the job is known from accounting only."""
 
-    job: WaitingJob
+    job: PendingJob
     cluster: str
-    queue: WaitingQueue | None = None
+    queue: PendingQueue | None = None
 
 
 NOT_FOUND = "This does not exist, or you do not have access to it."
@@ -147,19 +147,19 @@ class RequestContext:
 
         return read_merged(self.list_queues(), read_archive, self.viewer, wanted, after=after, limit=limit)
 
-    def list_queues(self) -> tuple[WaitingQueue, ...]:
+    def list_queues(self) -> tuple[PendingQueue, ...]:
         """Return the queues of all clusters, as far as they are known."""
         own = self.services.live.queue("")
         return (*((own,) if own else ()), *self.services.live.other_queues())
 
-    def find_waiting(self, shown_id: str, cluster: str = "") -> PendingJob | None:
+    def find_pending(self, shown_id: str, cluster: str = "") -> FoundPending | None:
         """Return a pending job that the viewer has access to, without auditing the access.
 
         ``cluster`` is by default the one in the address.
         """
         cluster = cluster or self.cluster
         found = [
-            PendingJob(job, queue.cluster, queue)
+            FoundPending(job, queue.cluster, queue)
             for queue in self._find_queues(cluster)
             if (job := queue.find(shown_id)) and self.viewer.sees(job.user, job.account, queue.cluster)
         ]
@@ -167,7 +167,7 @@ class RequestContext:
             return self._choose_pending(shown_id, found)
         return found[0] if found else None
 
-    def _choose_pending(self, shown_id: str, found: Sequence[PendingJob]) -> PendingJob | None:
+    def _choose_pending(self, shown_id: str, found: Sequence[FoundPending]) -> FoundPending | None:
         """Return the pending job that an ID without a cluster means; None if another cluster has started it since.
 
         Raises ``AmbiguousName`` if another cluster has another job or an array with this ID, which may not be archived
@@ -196,16 +196,16 @@ class RequestContext:
             return None
         return found[0]
 
-    def find_waiting_array(self, array_job_id: int, cluster: str) -> tuple[PendingJob, ...]:
+    def find_pending_array(self, array_job_id: int, cluster: str) -> tuple[FoundPending, ...]:
         """Return the pending tasks of an array that the viewer has access to, without auditing the access."""
         return tuple(
-            PendingJob(job, queue.cluster, queue)
+            FoundPending(job, queue.cluster, queue)
             for queue in self._find_queues(cluster)
             for job in queue.find_array(array_job_id)
             if self.viewer.sees(job.user, job.account, queue.cluster)
         )
 
-    def _find_queues(self, cluster: str) -> tuple[WaitingQueue, ...]:
+    def _find_queues(self, cluster: str) -> tuple[PendingQueue, ...]:
         """Return the queue of a cluster, or those of all clusters without a name."""
         if not cluster:
             return self.list_queues()
@@ -294,7 +294,7 @@ def _origin(request: Request) -> str:
     return f"{scheme}://{host}" if _HOST.match(host) else ""
 
 
-def _has_started(run: JobRow | JobRecord, job: WaitingJob) -> bool:
+def _has_started(run: JobRow | JobRecord, job: PendingJob) -> bool:
     """Return whether this is the run of a pending job, or a later one, and not a copy that was never run."""
     return bool(run.start_seconds) and run.submit_seconds >= job.submit_seconds and run.state != REVOKED
 

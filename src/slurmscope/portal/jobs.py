@@ -19,7 +19,7 @@ from slurmscope.jobs.rule import Severity
 from slurmscope.portal.array import make_array_view
 from slurmscope.portal.context import Context, RequestContext, not_found, require_one_cluster
 from slurmscope.portal.nodes import has_node
-from slurmscope.portal.pending import explain_waiting, show_waiting
+from slurmscope.portal.pending import explain_pending, show_pending
 from slurmscope.portal.pending_lists import summarize_own
 from slurmscope.portal.queries import (
     NUMBER,
@@ -201,9 +201,9 @@ def show_array(context: Context, array_id: str) -> Response:
         tasks = _iterate(context.list_jobs, wanted)
         return make_job_file(tasks, table_format, f"array-{array_id}", limit=MAX_TASKS)
     first = context.archive.find(context.viewer, started[0].job_id, cluster=started[0].cluster) if started else ()
-    waiting = context.find_waiting_array(int(array_id), rows[0].cluster)
+    waiting = context.find_pending_array(int(array_id), rows[0].cluster)
     if not first:
-        return show_waiting(context, array_id, waiting[0]) if waiting else _list_tasks(context, wanted)
+        return show_pending(context, array_id, waiting[0]) if waiting else _list_tasks(context, wanted)
     view = make_array_view(rows, first[0].summary)
     shown = {row.shown_id for row in view.incomplete}
     return context.page(
@@ -215,7 +215,7 @@ def show_array(context: Context, array_id: str) -> Response:
         count=sum(row.array_tasks for row in rows),
         is_cut=is_cut,
         wanted=wanted,
-        pending=[explain_waiting(context, one) for one in waiting[:1]],
+        pending=[explain_pending(context, one) for one in waiting[:1]],
         now=context.services.clock(),
     )
 
@@ -299,7 +299,7 @@ def _find_page(context: RequestContext, text: str) -> str:
 def _find_job_page(context: RequestContext, shown_id: str, cluster: str) -> str:
     """Return the page of the job or array with this id, or nothing; the page offers a choice if there are several."""
     try:
-        if context.find_waiting(shown_id, cluster) or context.read_report_of(cluster, shown_id) is not None:
+        if context.find_pending(shown_id, cluster) or context.read_report_of(cluster, shown_id) is not None:
             return job_path(shown_id, cluster)
     except AmbiguousName:
         return job_path(shown_id)

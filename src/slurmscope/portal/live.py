@@ -31,7 +31,7 @@ from slurmscope.core.clock import Clock
 from slurmscope.core.errors import CommandMissing, MalformedAnswer, SourceError
 from slurmscope.exporter.reading import SharedReading, Snapshot
 from slurmscope.jobs.pending.facts import QueueFacts, read_priorities
-from slurmscope.jobs.pending.queue import JobPriorities, WaitingQueue, read_waiting
+from slurmscope.jobs.pending.queue import JobPriorities, PendingQueue, read_pending
 from slurmscope.portal.cluster_now import ClusterNow, summarize_cluster
 from slurmscope.slurm.cluster_names import NAME, run_in_cluster
 from slurmscope.slurm.command import RunCommand, random_separator
@@ -118,8 +118,8 @@ class LiveCluster:
         visibility = JobVisibility(run, CONTROLLER)
         read_jobs = require_all_jobs(lambda: backend.read_jobs(StartWindow(0, 0), time.time()), visibility)
 
-        def read_queue() -> WaitingQueue:
-            return read_waiting(run, random_separator(), now_seconds=time.time(), cluster=config.cluster)
+        def read_queue() -> PendingQueue:
+            return read_pending(run, random_separator(), now_seconds=time.time(), cluster=config.cluster)
 
         self._jobs = self._share("jobs", config.guard(read_jobs))
         self._nodes = self._share("nodes", config.guard(backend.read_nodes))
@@ -178,14 +178,14 @@ class LiveCluster:
             if self._config.named or self._jobs.last_error is None:
                 yield f"{self._config.name('Pending jobs')} cannot be read: {self._queue.last_error}"
 
-    def queue(self) -> WaitingQueue | None:
+    def queue(self) -> PendingQueue | None:
         """Return the last known queue, and request a new one; None if it cannot be read."""
-        return _value(_refresh(self._queue), WaitingQueue)
+        return _value(_refresh(self._queue), PendingQueue)
 
-    def known_queue(self) -> WaitingQueue | None:
+    def known_queue(self) -> PendingQueue | None:
         """Return the last known queue, and request a new one without waiting for it."""
         self._queue.request()
-        return _value(self._queue.wait(0.0), WaitingQueue)
+        return _value(self._queue.wait(0.0), PendingQueue)
 
     def request_nodes(self) -> None:
         """Request the nodes without waiting for them."""
@@ -283,12 +283,12 @@ class LiveClusters:
             return ClusterNow(problems=(f"This portal does not read the controller of cluster {cluster}.",))
         return found.now()
 
-    def queue(self, cluster: str) -> WaitingQueue | None:
+    def queue(self, cluster: str) -> PendingQueue | None:
         """Return the pending jobs of all users of a cluster; None if they cannot be read."""
         found = self._find(cluster)
         return found.queue() if found else None
 
-    def other_queues(self) -> tuple[WaitingQueue, ...]:
+    def other_queues(self) -> tuple[PendingQueue, ...]:
         """Return the last known queues of all other clusters, and request new ones; pages do not wait for them."""
         found = [self._open(name).known_queue() for name in self._other_names()]
         return tuple(queue for queue in found if queue is not None)

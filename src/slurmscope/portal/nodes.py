@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show one node: its state, the jobs on it that the viewer may see, their curves, and when it was down.
 
-Other people's nodes are like absent ones: a user may see a node on which one of their jobs has run.
+Other users' nodes are like absent ones: a user may see a node on which one of their jobs has run.
 
 slurmdbd has the events of all clusters, also while a controller is down.
 """

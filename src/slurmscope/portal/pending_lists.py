@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarize the pending jobs of one person, and how long jobs of each shape waited.
+"""Summarize the pending jobs of one user, and how long jobs of each shape waited.
 
 Both are ordered by submission, newest first, so a page of both is found by the same position. Pending tasks of an
 array are one row.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from slurmscope.archive.interface import JobFilter, JobPage, PagePosition
 from slurmscope.archive.job_columns import JobRow, make_pending_row
-from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import explain_reason
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import CORES_BOUNDS, LIMIT_BOUNDS_SECONDS, WaitingTime, label_cores, label_limit
@@ -26,7 +26,7 @@ ReadPage = Callable[[], JobPage]
 
 
 def read_merged(
-    queues: Sequence[WaitingQueue],
+    queues: Sequence[PendingQueue],
     read: ReadPage,
     viewer: Viewer,
     wanted: JobFilter,
@@ -38,7 +38,7 @@ def read_merged(
 
     Each of the queues is that of one cluster.
     """
-    waiting = [row for queue in queues for row in islice(list_waiting(queue, viewer, wanted, after), limit + 1)]
+    waiting = [row for queue in queues for row in islice(list_pending(queue, viewer, wanted, after), limit + 1)]
     waiting.sort(key=_position, reverse=True)
     if queues and wanted.state == PENDING:
         return _cut(waiting, limit, has_more=False)
@@ -50,8 +50,8 @@ def read_merged(
     return _cut(rows, limit, has_more=page.next_key is not None)
 
 
-def list_waiting(
-    queue: WaitingQueue, viewer: Viewer, wanted: JobFilter, after: PagePosition | None = None
+def list_pending(
+    queue: PendingQueue, viewer: Viewer, wanted: JobFilter, after: PagePosition | None = None
 ) -> Iterator[JobRow]:
     """Yield the rows of pending jobs that match and that the viewer may see, newest first."""
     if not _may_match(queue, wanted):
@@ -62,7 +62,7 @@ def list_waiting(
             yield make_pending_row(job, queue.cluster)
 
 
-def _candidates(queue: WaitingQueue, viewer: Viewer, wanted: JobFilter) -> Iterable[WaitingJob]:
+def _candidates(queue: PendingQueue, viewer: Viewer, wanted: JobFilter) -> Iterable[PendingJob]:
     if wanted.user:
         return queue.of_user(wanted.user)
     if viewer.is_staff or viewer.coordinates:
@@ -70,14 +70,14 @@ def _candidates(queue: WaitingQueue, viewer: Viewer, wanted: JobFilter) -> Itera
     return queue.of_user(viewer.name)
 
 
-def _may_match(queue: WaitingQueue, wanted: JobFilter) -> bool:
+def _may_match(queue: PendingQueue, wanted: JobFilter) -> bool:
     """Return whether any pending job can match: none has findings, nodes or measured numbers, or runs."""
     is_of_cluster = wanted.cluster in {"", queue.cluster}
     is_of_started = wanted.rule or wanted.node or wanted.ranges
     return is_of_cluster and not is_of_started and wanted.worst is None and wanted.is_running is None
 
 
-def _matches(job: WaitingJob, wanted: JobFilter) -> bool:
+def _matches(job: PendingJob, wanted: JobFilter) -> bool:
     return (
         wanted.state in {"", PENDING, job.state}
         and wanted.account in {"", job.account}
@@ -91,7 +91,7 @@ def _matches(job: WaitingJob, wanted: JobFilter) -> bool:
     )
 
 
-def _has_id(job: WaitingJob, shown_ids: Collection[str]) -> bool:
+def _has_id(job: PendingJob, shown_ids: Collection[str]) -> bool:
     """Return whether a job, its array or one of its pending tasks is named."""
     if job.shown_id in shown_ids or str(job.array_job_id or job.job_id) in shown_ids:
         return True
@@ -126,14 +126,14 @@ LEVEL_BOUNDS_SECONDS = (60.0, 600.0, 3600.0, 6 * 3600.0, 86_400.0)
 class OwnJob(NamedTuple):
     """Hold one pending job with its reason in words and its cluster."""
 
-    job: WaitingJob
+    job: PendingJob
     meaning: str
     cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnWaiting:
-    """Hold the pending jobs of one person that start first, and the number of all of them, each task counted."""
+class OwnPending:
+    """Hold the pending jobs of one user that start first, and the number of all of them, each task counted."""
 
     jobs: tuple[OwnJob, ...]
     count: int
@@ -152,17 +152,17 @@ class WaitingTable:
     """Partitions to choose from."""
 
 
-def summarize_own(queues: Sequence[WaitingQueue], user: str) -> OwnWaiting:
+def summarize_own(queues: Sequence[PendingQueue], user: str) -> OwnPending:
     """Return the pending jobs of a user in all clusters, those with the earliest expected start first."""
     own = [(job, queue.cluster) for queue in queues for job in queue.of_user(user)]
     ordered = sorted(own, key=lambda one: _start_order(one[0]))
-    return OwnWaiting(
+    return OwnPending(
         jobs=tuple(OwnJob(job, explain_reason(job.reason).meaning, cluster) for job, cluster in ordered[:MAX_OWN]),
         count=sum(job.task_count for job, _ in own),
     )
 
 
-def _start_order(job: WaitingJob) -> tuple[bool, int, int]:
+def _start_order(job: PendingJob) -> tuple[bool, int, int]:
     return job.start_seconds is None, job.start_seconds or 0, -job.submit_seconds
 
 

@@ -81,7 +81,7 @@ class Outages:
             self._known[server] = (message, self._clock())
 
     def clear(self, server: str) -> None:
-        """Record that a server has answered."""
+        """Record that a server has responded."""
         with self._lock:
             self._known.pop(server, None)
 

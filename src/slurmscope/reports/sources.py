@@ -88,7 +88,7 @@ def require_one_cluster(accounting: AccountingSettings) -> None:
 
 
 def check_controller(run: RunCommand, cluster: str) -> Check:
-    """Check that the controller of another cluster answers Slurm's commands with -M, and is the one of that cluster."""
+    """Check that the controller of another cluster responds to commands with -M, and is the one of that cluster."""
     name = f"controller of {cluster}"
     try:
         found = read_config(run_in_cluster(run, cluster)).cluster_name.lower()

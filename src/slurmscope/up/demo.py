@@ -134,7 +134,7 @@ def _make_accounts(demo: Demo) -> dict[str, SimulatedAccounting]:
 
 
 def make_views(cluster: SimulatedCluster) -> tuple[DemoView, ...]:
-    """Return one person with the rights of staff, of a coordinator, and of a user without any."""
+    """Return one user with the rights of staff, of a coordinator, and of a user without any."""
     name, account = cluster.users[0].name, cluster.accounts[0]
     return (
         DemoView(

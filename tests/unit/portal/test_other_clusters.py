@@ -11,7 +11,7 @@ from slurmscope.cluster.events import NodeEvent
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.core.errors import AmbiguousName, ArchiveError, ServerBusy
 from slurmscope.jobs.pending.facts import QueueFacts
-from slurmscope.jobs.pending.queue import WaitingQueue
+from slurmscope.jobs.pending.queue import PendingQueue
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.app import make_app
@@ -255,7 +255,7 @@ def test_node_is_looked_up_without_waiting_for_queues(backend: FakeBackend) -> N
     read: list[str] = []
 
     class WatchedLive(FakeLive):
-        def queue(self, cluster: str) -> WaitingQueue | None:
+        def queue(self, cluster: str) -> PendingQueue | None:
             read.append(cluster)
             return None
 
