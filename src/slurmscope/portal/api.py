@@ -22,7 +22,7 @@ from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import ViewerRole
 from slurmscope.jobs.what_if import WhatIfOutcome, describe_outcome, predict
-from slurmscope.portal.charts import count_points, encode_charts, encode_zoomed, parse_part
+from slurmscope.portal.charts import encode_charts
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.context import Context, not_found
 from slurmscope.portal.job_script import find_script
@@ -40,6 +40,7 @@ from slurmscope.portal.queries import (
     render_position,
 )
 from slurmscope.portal.web.tables import round_fields
+from slurmscope.portal.zoom import count_points, encode_zoomed, parse_part
 
 Text = Annotated[str, Query(max_length=200)]
 Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="Day of submission, in UTC.")]

@@ -12,9 +12,8 @@ from starlette.responses import HTMLResponse, Response
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart
 from slurmscope.portal.charts import encode_charts, make_data_table
-from slurmscope.portal.cluster_now import ClusterNow
+from slurmscope.portal.cluster_now import ClusterNow, WaitingTable, make_waiting_table
 from slurmscope.portal.context import Context, RequestContext, not_found
-from slurmscope.portal.pending_lists import WaitingTable, make_waiting_table
 from slurmscope.portal.queries import BadQuery, parse_cluster, parse_format
 from slurmscope.portal.web.tables import (
     Table,

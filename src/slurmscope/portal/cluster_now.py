@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarize the current queue and nodes, without user names."""
+"""Summarize the current queue and nodes, and how long jobs waited, without user names."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.cluster.squeue import JobGroup, Jobs
+from slurmscope.jobs.wait_times import CORES_BOUNDS, LIMIT_BOUNDS_SECONDS, WaitingTime, label_cores, label_limit
 from slurmscope.slurm.states import PENDING, RUNNING
 
 
@@ -171,3 +173,40 @@ def _add_node(sums: Counter[str], node: Node) -> None:
     sums["cpus_idle"] += node.cpus_idle
     sums["gpus"] += sum(gres.total for gres in gpus)
     sums["gpus_allocated"] += sum(gres.used for gres in gpus)
+
+
+LEVEL_BOUNDS_SECONDS = (60.0, 600.0, 3600.0, 6 * 3600.0, 86_400.0)
+"""Bounds of the shades of the table of waiting times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingTable:
+    """Hold how long jobs of one partition waited, by cores (rows) and time limit (columns)."""
+
+    partition: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[WaitingTime | None, ...]], ...]
+    jobs: int
+    cluster: str = ""
+    partitions: tuple[str, ...] = ()
+    """Partitions to choose from."""
+
+
+def make_waiting_table(partition: str, waits: Mapping[tuple[int, int], WaitingTime]) -> WaitingTable:
+    """Arrange waiting times by shape; shapes without jobs are None."""
+    limits = range(len(LIMIT_BOUNDS_SECONDS) + 1)
+    rows = tuple(
+        (label_cores(cores), tuple(waits.get((cores, limit)) for limit in limits))
+        for cores in range(len(CORES_BOUNDS) + 1)
+    )
+    return WaitingTable(
+        partition=partition,
+        columns=tuple(map(label_limit, limits)),
+        rows=rows,
+        jobs=sum(wait.jobs for wait in waits.values()),
+    )
+
+
+def rate_wait(seconds: float) -> int:
+    """Return the shade of a waiting time, from 0 to 5."""
+    return bisect_right(LEVEL_BOUNDS_SECONDS, seconds)

@@ -27,7 +27,7 @@ from slurmscope.jobs.render.tables import source_sections
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import Chart, HeatMap, JobReport
 from slurmscope.jobs.what_if import describe_outcome, predict
-from slurmscope.portal.charts import encode_charts, encode_zoomed, make_data_table, show_heat_map
+from slurmscope.portal.charts import encode_charts, make_data_table, show_heat_map
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.job_script import may_see_script
 from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request
@@ -36,7 +36,7 @@ from slurmscope.portal.queries import NUMBER, BadQuery
 from slurmscope.portal.savings import RunComparison, compare_runs
 from slurmscope.portal.staff import make_staff_section
 from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_node_table, make_table_response
-from slurmscope.portal.zoom import find_charted, find_zoomed
+from slurmscope.portal.zoom import encode_zoomed, find_charted, find_zoomed
 from slurmscope.reports.page_paths import array_path
 from slurmscope.reports.zoom import ZoomedReport
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter
@@ -15,12 +16,13 @@ from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, UseTotal
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import AmbiguousName
 from slurmscope.core.units import DAY_SECONDS, format_count, format_some
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
+from slurmscope.jobs.pending.reasons import explain_reason
 from slurmscope.jobs.rule import Severity
 from slurmscope.portal.array import make_array_view
 from slurmscope.portal.context import Context, RequestContext, not_found, require_one_cluster
 from slurmscope.portal.nodes import has_node
 from slurmscope.portal.pending import explain_pending, show_pending
-from slurmscope.portal.pending_lists import summarize_own
 from slurmscope.portal.queries import (
     NUMBER,
     PAGE_ROWS,
@@ -110,6 +112,39 @@ _ARRAY_ROWS = 50
 _RANGE_DAYS = 30
 
 _WHOLE_ARRAY = re.compile(r"([0-9]{1,10})_\[[^\]]{0,100}\]?\Z", re.ASCII)
+
+MAX_OWN = 5
+
+
+class OwnJob(NamedTuple):
+    """Hold one pending job with its reason in words and its cluster."""
+
+    job: PendingJob
+    meaning: str
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPending:
+    """Hold the pending jobs of one user that start first, and the number of all of them, each task counted."""
+
+    jobs: tuple[OwnJob, ...]
+    count: int
+
+
+def summarize_own(queues: Sequence[PendingQueue], user: str) -> OwnPending:
+    """Return the pending jobs of a user in all clusters, those with the earliest expected start first."""
+    own = [(job, queue.cluster) for queue in queues for job in queue.of_user(user)]
+    ordered = sorted(own, key=lambda one: _start_order(one[0]))
+    return OwnPending(
+        jobs=tuple(OwnJob(job, explain_reason(job.reason).meaning, cluster) for job, cluster in ordered[:MAX_OWN]),
+        count=sum(job.task_count for job, _ in own),
+    )
+
+
+def _start_order(job: PendingJob) -> tuple[bool, int, int]:
+    return job.start_seconds is None, job.start_seconds or 0, -job.submit_seconds
+
 
 router = APIRouter(include_in_schema=False)
 
