@@ -31,6 +31,7 @@ from slurmscope.portal.web.documents import DocumentRenderer
 from slurmscope.portal.web.shared_results import RenderingCache, SharedResult, SharedResults
 from slurmscope.portal.web.templates import ZONE_COOKIE, PageRenderer, choose_zone, load_zone
 from slurmscope.portal.web.user_limits import take_place
+from slurmscope.reports.find import require_unambiguous
 from slurmscope.reports.page_paths import name_job, shown_cluster
 from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.slurm.states import REVOKED
@@ -191,7 +192,7 @@ class RequestContext:
         named.update(run.cluster for run in runs)
         # A federated job is pending in several clusters until one starts it, and may have run in another before.
         if not is_one_job(shown_id, [*(pending.job.user for pending in found), *(run.user for run in runs)]):
-            require_one_cluster("job", shown_id, named)
+            require_unambiguous("job", shown_id, named)
         elif any(_has_started(run, found[0].job) for run in runs):
             return None
         return found[0]
@@ -302,12 +303,6 @@ def _has_started(run: JobRow | JobRecord, job: PendingJob) -> bool:
 def is_signed_in(request: Request) -> bool:
     """Return whether the viewer of a request is known."""
     return getattr(request.state, "viewer", None) is not None
-
-
-def require_one_cluster(kind: str, name: str, clusters: set[str]) -> None:
-    """Let the viewer choose if a name exists in several clusters."""
-    if len(clusters) > 1:
-        raise AmbiguousName(kind, name, clusters)
 
 
 def not_found() -> HTTPException:

@@ -20,7 +20,7 @@ from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import explain_reason
 from slurmscope.jobs.rule import Severity
 from slurmscope.portal.array import make_array_view
-from slurmscope.portal.context import Context, RequestContext, not_found, require_one_cluster
+from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.nodes import has_node
 from slurmscope.portal.pending import explain_pending, show_pending
 from slurmscope.portal.queries import (
@@ -37,6 +37,7 @@ from slurmscope.portal.queries import (
     render_query,
 )
 from slurmscope.portal.web.tables import make_job_file
+from slurmscope.reports.find import require_unambiguous
 from slurmscope.reports.page_paths import array_path, job_path, node_path, parse_job
 from slurmscope.slurm.states import ENDED_STATES
 
@@ -227,7 +228,7 @@ def show_array(context: Context, array_id: str) -> Response:
         # The rows may all be of one cluster, and older ones of another.
         known = context.services.clusters()
         clusters.update(name for name in known if context.has_jobs(replace(wanted, cluster=name)))
-    require_one_cluster("array", array_id, clusters)
+    require_unambiguous("array", array_id, clusters)
     started = [row for row in rows if not row.is_pending]
     if not rows:
         raise not_found()

@@ -33,7 +33,8 @@ from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
 from slurmscope.jobs.series import Series
 from slurmscope.portal.charts import encode_charts, make_data_table
-from slurmscope.portal.context import Context, RequestContext, not_found, require_one_cluster
+from slurmscope.portal.context import Context, RequestContext, not_found
+from slurmscope.reports.find import require_unambiguous
 from slurmscope.slurm.command import RunCommand
 
 logger = logging.getLogger(__name__)
@@ -243,7 +244,7 @@ def find_visible_node(context: RequestContext, name: str) -> tuple[str, Node | N
     clusters = _list_clusters(context, name)
     if not clusters:
         raise not_found()
-    require_one_cluster("node", name, set(clusters))
+    require_unambiguous("node", name, set(clusters))
     cluster = clusters[0]
     context.audit(f"node {context.name_job(name, cluster)}")
     return cluster, _read_nodes(context, name, [cluster]).get(cluster)

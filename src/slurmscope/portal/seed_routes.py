@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pwd
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -115,11 +114,3 @@ def _find_chart(report: JobReport, metric: str) -> Chart:
         if chart.name == wanted and chart.times:
             return chart
     raise not_found()
-
-
-def find_uid(name: str) -> int | None:
-    """Return the uid of a user name; None if the system does not know it."""
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except (KeyError, ValueError):
-        return None

@@ -26,11 +26,10 @@ from slurmscope.portal.live import LiveClusters
 from slurmscope.portal.nodes import NodeHistory, open_node_history
 from slurmscope.portal.run import UpParts
 from slurmscope.portal.scope import Scope
-from slurmscope.portal.seed_routes import find_uid
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.coordinators import CoordinatedAccounts, CoordinatedClusters
 from slurmscope.portal.sign_in.csrf import Csrf, FormKey
-from slurmscope.portal.sign_in.identity import Identifier
+from slurmscope.portal.sign_in.identity import Identifier, find_uid
 from slurmscope.portal.sign_in.munge import open_munge
 from slurmscope.portal.sign_in.tokens import SignInLimits
 from slurmscope.portal.sign_in.view_as import ViewAs

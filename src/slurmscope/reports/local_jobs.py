@@ -165,7 +165,7 @@ class LocalJobs:
             found: Iterable[JobRecord] = self._reporting.accounting.read_jobs(sorted(bases))
         else:
             found = self._read_user(wanted, limit)
-        records = [record for record in found if _matches(record, wanted) and _record_id(record) not in archived]
+        records = [record for record in found if _matches(record, wanted) and _run_id(record) not in archived]
         records.sort(key=lambda record: record.submit_seconds, reverse=True)
         return [make_job_row(report) for report in self._reporting.maker.make(records[: limit + 1])]
 
@@ -205,9 +205,5 @@ def _matches(record: JobRecord, wanted: JobFilter) -> bool:
     )
 
 
-def _run_id(row: JobRow) -> tuple[str, int, int]:
-    return row.cluster, row.job_id, row.submit_seconds
-
-
-def _record_id(record: JobRecord) -> tuple[str, int, int]:
-    return record.cluster, record.job_id, record.submit_seconds
+def _run_id(run: JobRow | JobRecord) -> tuple[str, int, int]:
+    return run.cluster, run.job_id, run.submit_seconds

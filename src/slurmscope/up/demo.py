@@ -19,7 +19,7 @@ from slurmscope.core.config import Config
 from slurmscope.core.errors import SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.exporter.collector import Role
-from slurmscope.exporter.exporter import Exporter, configure_log, enabled_collectors
+from slurmscope.exporter.exporter import Exporter, configure_log
 from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import Viewer, ViewerRole
@@ -27,7 +27,7 @@ from slurmscope.portal.run import UpParts, require_portal, run_portal
 from slurmscope.portal.sign_in.view_as import DemoView
 from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.recorder.recorder import Recorder
-from slurmscope.recorder.settings import RECORDED_METRICS, RecorderSettings
+from slurmscope.recorder.settings import RecorderSettings
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.scripts import add_findings
@@ -37,7 +37,7 @@ from slurmscope.simulator.history.accounting import JoinedAccounting, SimulatedA
 from slurmscope.simulator.history.history import History, make_script
 from slurmscope.simulator.history.workload_series import ClusterSeries, SimulatedSeries, SplitSeries, samples_at
 from slurmscope.simulator.history.workloads import Workload
-from slurmscope.up.scrapes import OwnCollectors, recording_families
+from slurmscope.up.scrapes import open_collectors, recording_families
 
 if TYPE_CHECKING:
     from slurmscope.archive.sql_archive import SqlArchive
@@ -177,7 +177,7 @@ def _record_workloads(
     """
     with ExitStack() as stack:
         own = [
-            stack.enter_context(closing(_cluster_collectors(exporter)))
+            stack.enter_context(closing(open_collectors(exporter)))
             for exporter in exporters
             if exporter.role is Role.CLUSTER
         ]
@@ -201,13 +201,6 @@ def _record_workloads(
         stack.enter_context(run_periodically("workloads", ROUND_SECONDS, record, first=record_past, stopping=stopping))
         stack.callback(end)
         yield
-
-
-def _cluster_collectors(exporter: Exporter) -> OwnCollectors:
-    config = exporter.load()
-    return OwnCollectors(
-        exporter.make_readings(config), enabled_collectors(exporter.role, config), metrics=RECORDED_METRICS
-    )
 
 
 def backfill(
