@@ -31,7 +31,7 @@ from slurmscope.portal.sign_in.coordinators import CoordinatedAccounts, Coordina
 from slurmscope.portal.sign_in.csrf import Csrf, FormKey
 from slurmscope.portal.sign_in.identity import Identifier, find_uid
 from slurmscope.portal.sign_in.munge import open_munge
-from slurmscope.portal.sign_in.tokens import SignInLimits
+from slurmscope.portal.sign_in.tokens import limit_failures
 from slurmscope.portal.sign_in.view_as import ViewAs
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.recorder.cluster_charts import ClusterCharts
@@ -114,7 +114,7 @@ def open_services(
         config.of(PortalSettings),
         TokenStore(database).find,
         coordinators,
-        SignInLimits(),
+        limit_failures(),
         munge=open_munge(config, environment),
         coordinated_clusters=CoordinatedClusters(reporting.accounting.clusters, reporting.clusters),
     )
