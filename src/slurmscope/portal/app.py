@@ -113,8 +113,8 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], up: UpParts) 
 def _make_reporters(reporting: Reporting, archive: SqlArchive) -> Reporters | None:
     settings = reporting.config.of(ReporterSettings)
 
-    def stand(duty: str) -> Candidate:
-        election = Election(archive.database, duty)
+    def stand(role: str) -> Candidate:
+        election = Election(archive.database, role)
         return Candidate(election, SqlArchive(election.database), Checkpoints(election.database))
 
     return Reporters(reporting.accounting, reporting.maker, stand, settings) if settings.enabled else None

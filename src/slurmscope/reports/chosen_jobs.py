@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from slurmscope.archive.interface import JobFilter, JobRow
+from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.config import Config
 from slurmscope.core.errors import AmbiguousName, ConfigError, SourceError
