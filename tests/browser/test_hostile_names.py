@@ -61,7 +61,7 @@ def make_hostile_jobs() -> list[JobReport]:
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("hostile")
     with open_archive_backend(folder, make_hostile_jobs()) as backend:
-        backend.fake.problems = (HOSTILE,)
+        backend.fake.failures = (HOSTILE,)
         backend.fake.cluster = replace(CLUSTER, troubles=(NodeProblem(node=HOSTILE, state=HOSTILE, reason=HOSTILE),))
         with running(backend.make_app(), backend.fake.settings) as listener:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

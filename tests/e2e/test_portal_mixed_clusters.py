@@ -11,7 +11,7 @@ import pytest
 
 from slurmscope.core.errors import CommandTimedOut
 from slurmscope.http.client.address import parse_address
-from slurmscope.portal.application import MixedClusters
+from slurmscope.portal.checks import MixedClusters
 from slurmscope.prometheus.settings import PrometheusSettings
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record

@@ -3,25 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
 
+from slurmscope.archive.access import AuditLog
 from slurmscope.archive.advice import SqlAdviceReader
 from slurmscope.archive.checkpoints import Checkpoints
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.app import make_app
 from slurmscope.portal.sign_in.csrf import Csrf
+from slurmscope.reports.find import ReportFinder
+from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
-from tests.fakes.portal_backend import SECRET, FakeBackend, find_archived, make_backend
+from tests.fakes.portal_backend import SECRET, FakeBackend, FakeClusters, make_backend
 from tests.fakes.reports import START
 
 
@@ -32,7 +33,7 @@ class ArchiveBackend:
     archive: SqlArchive
     fake: FakeBackend
     """Everything that is not archived."""
-    audit: Callable[[Viewer, str, str], None] | None = None
+    audit_log: AuditLog | None = None
     seconds: float = START + 3 * 86400.0
 
     @property
@@ -41,25 +42,20 @@ class ArchiveBackend:
 
     def make_app(self) -> FastAPI:
         """Build the portal's application."""
-        backend, database = self.fake.connect(), self.archive.database
-        csrf = Csrf(lambda: SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds)
+        services, database = self.fake.connect(), self.archive.database
+        finder = ReportFinder(self.archive, None, ReportMaker(None), clusters=self.archive.clusters)
         return make_app(
             replace(
-                backend,
+                services,
                 archive=self.archive,
-                sign_in=replace(backend.sign_in, csrf=csrf, audit=self.audit or backend.sign_in.audit),
-                jobs=replace(
-                    backend.jobs,
-                    find_report=partial(find_archived, self.archive),
-                    clusters=self.archive.clusters,
-                    advice=SqlAdviceReader(database),
-                ),
-                people=replace(
-                    backend.people,
-                    opt_outs=self.opt_outs,
-                    notes=SqlStaffNotes(database, wall_clock=lambda: self.seconds),
-                    views=SqlSavedViews(database),
-                ),
+                archived_clusters=FakeClusters(self.archive),
+                finder=finder,
+                advice=SqlAdviceReader(database),
+                csrf=Csrf(lambda: SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds),
+                audit_log=self.audit_log or services.audit_log,
+                opt_outs=self.opt_outs,
+                notes=SqlStaffNotes(database, wall_clock=lambda: self.seconds),
+                views=SqlSavedViews(database),
                 clock=lambda: self.seconds,
             )
         )

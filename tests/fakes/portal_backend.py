@@ -3,38 +3,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from fastapi import FastAPI
 
-from slurmscope.archive.interface import Archive
+from slurmscope.archive.access import AuditLog
+from slurmscope.archive.advice import SqlAdviceReader
+from slurmscope.archive.checkpoints import Checkpoints
+from slurmscope.archive.interface import Archive, Note, NotedThing, SavedView
+from slurmscope.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.cluster.events import NodeEvent
 from slurmscope.cluster.sinfo import Nodes
-from slurmscope.core.clock import Clock
 from slurmscope.core.errors import ArchiveError, SourceError
 from slurmscope.core.tres import Gres
+from slurmscope.exporter.reading import SharedReading
+from slurmscope.jobs.advice import AdviceOutcome, AdviceTotal
 from slurmscope.jobs.pending.facts import QueueFacts
-from slurmscope.jobs.pending.queue import WaitingQueue
+from slurmscope.jobs.pending.queue import PendingQueue
 from slurmscope.jobs.record import JobRecord
-from slurmscope.jobs.report import Chart, ChartLine, JobReport
+from slurmscope.jobs.report import MAX_CHART_POINTS, Chart, ChartLine, JobReport
 from slurmscope.jobs.rule import Subject
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.jobs.wait_times import WaitingTime
 from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient, TopClients
 from slurmscope.portal.app import make_app
-from slurmscope.portal.backend import ClusterServices, JobServices, PeopleServices, PortalBackend, QueueServices, SignIn
 from slurmscope.portal.cluster_now import ClusterNow, NodeProblem, PartitionNow
+from slurmscope.portal.live import LiveClusters
+from slurmscope.portal.nodes import NodeHistory
 from slurmscope.portal.scope import Scope, header_values
+from slurmscope.portal.services import Services
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
-from slurmscope.reports.find import ReportFinder
+from slurmscope.portal.sign_in.identity import Identifier
+from slurmscope.recorder.cluster_charts import ClusterCharts
+from slurmscope.reports.find import KnownClusters, ReportFinder
 from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.reports.make import ReportMaker
-from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.reports.zoom import RunPart, ZoomedReport, Zoomer
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
@@ -100,10 +107,8 @@ TOP_CLIENTS = TopClients(
     )
 )
 
-Zoom = Callable[[str, JobReport, RunPart, int], ZoomedReport]
 
-
-class FakeIdentifier:
+class FakeIdentifier(Identifier):
     """Trust the user name in a header."""
 
     def __init__(self) -> None:
@@ -121,12 +126,12 @@ class FakeIdentifier:
         return bool(header_values(scope, "authorization"))
 
 
-@dataclass
-class FakeOptOuts:
+class FakeOptOuts(Checkpoints):
     """Store opt-outs in a set, or fail."""
 
-    opted_out: set[str] = field(default_factory=set)
-    error: ArchiveError | None = None
+    def __init__(self) -> None:
+        self.opted_out: set[str] = set()
+        self.error: ArchiveError | None = None
 
     def is_opted_out(self, user: str) -> bool:
         return user in self.opted_out
@@ -140,12 +145,62 @@ class FakeOptOuts:
             self.opted_out.discard(user)
 
 
+class FakeAuditLog(AuditLog):
+    """Keep what was audited in memory."""
+
+    def __init__(self, audited: list[tuple[str, str, str]]) -> None:
+        self._audited = audited
+
+    def audit(self, viewer: Viewer, route: str, subject: str) -> None:
+        self._audited.append((viewer.name, route, subject))
+
+
+class EmptyStore(SqlAdviceReader, SqlStaffNotes, SqlSavedViews):
+    """Have no advice, notes, tags or saved views."""
+
+    def __init__(self) -> None:
+        pass
+
+    def find_outcomes(self, *_: object) -> tuple[AdviceOutcome, ...]:
+        return ()
+
+    def total_outcomes(self, *_: object, **_named: object) -> tuple[AdviceTotal, ...]:
+        return ()
+
+    def list_notes(self, *_: object) -> tuple[Note, ...]:
+        return ()
+
+    def list_tags(self, *_: object) -> tuple[str, ...]:
+        return ()
+
+    def list_tagged(self, *_: object) -> tuple[tuple[str, NotedThing], ...]:
+        return ()
+
+    def list_views(self, *_: object) -> tuple[SavedView, ...]:
+        return ()
+
+    def add_note(self, *_: object) -> None:
+        pass
+
+    def delete_note(self, *_: object) -> None:
+        pass
+
+    def set_tag(self, *_: object, is_set: bool) -> None:
+        pass
+
+    def save_view(self, *_: object, is_shared: bool) -> None:
+        pass
+
+    def delete_view(self, *_: object) -> None:
+        pass
+
+
 @dataclass(kw_only=True)
 class OtherCluster:
     """Hold what the controller of another cluster reports."""
 
     now: ClusterNow = field(default_factory=ClusterNow)
-    waiting: WaitingQueue | None = None
+    waiting: PendingQueue | None = None
     facts: QueueFacts = field(default_factory=QueueFacts)
     events: tuple[NodeEvent, ...] | None = None
 
@@ -160,11 +215,11 @@ class FakeBackend:
     cluster: ClusterNow = CLUSTER
     charts: tuple[Chart, ...] = (JOBS_CHART,)
     top_clients: TopClients | None = TOP_CLIENTS
-    problems: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     live: dict[str, JobReport] = field(default_factory=dict)
     audited: list[tuple[str, str, str]] = field(default_factory=list)
     opt_outs: FakeOptOuts = field(default_factory=FakeOptOuts)
-    waiting: WaitingQueue | None = None
+    waiting: PendingQueue | None = None
     facts: QueueFacts = field(default_factory=QueueFacts)
     others: dict[str, OtherCluster] = field(default_factory=dict)
     events: tuple[NodeEvent, ...] | None = None
@@ -173,7 +228,7 @@ class FakeBackend:
     """Clusters that store scripts; that of the portal's host is empty."""
     script_error: SourceError | None = None
     waits: dict[tuple[int, int], WaitingTime] = field(default_factory=dict)
-    zoom: Zoom = field(default_factory=lambda: Zoomer(None).zoom)
+    zoomer: Zoomer = field(default_factory=lambda: Zoomer(None))
 
     @property
     def csrf(self) -> Csrf:
@@ -182,8 +237,8 @@ class FakeBackend:
     def clock(self) -> float:
         return START + 3 * 86400.0
 
-    def read_part(self, person: str, report: JobReport, part: RunPart, points: int) -> ZoomedReport:
-        return self.zoom(person, report, part, points)
+    def problems(self) -> tuple[str, ...]:
+        return self.failures
 
     def find_report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
         live = self.live.get(shown_id)
@@ -191,79 +246,155 @@ class FakeBackend:
             return live if viewer.sees(live.record.user, live.record.account, live.record.cluster) else None
         return find_archived(self.archive, viewer, shown_id, cluster)
 
-    def find_clusters(self) -> tuple[str, ...]:
-        return tuple(sorted({*(report.record.cluster for report in self.archive.reports), *self.others}))
-
     def find_own(self) -> str:
         return self.waiting.cluster if self.waiting else ""
-
-    def find_live(self) -> tuple[str, ...]:
-        own = self.find_own()
-        return (*((own,) if own else ()), *self.others)
 
     def read_cluster(self, cluster: str) -> OtherCluster | None:
         if cluster in {"", self.find_own()}:
             return OtherCluster(now=self.cluster, waiting=self.waiting, facts=self.facts, events=self.events)
         return self.others.get(cluster)
 
-    def read_now(self, cluster: str) -> ClusterNow:
-        found = self.read_cluster(cluster)
-        return found.now if found else ClusterNow(problems=(f"Cluster {cluster} is not read.",))
-
-    def read_nodes(self, clusters: Collection[str]) -> dict[str, Nodes]:
-        found = {name: cluster.facts.nodes for name in clusters if (cluster := self.read_cluster(name))}
-        return {name: nodes for name, nodes in found.items() if nodes is not None}
-
-    def read_script(self, record: JobRecord) -> JobScript | None:
-        if self.script_error is not None:
-            raise self.script_error
-        return self.scripts.get(record.shown_id)
-
-    def connect(self) -> PortalBackend:
-        """Return the services as pages call them."""
-        return PortalBackend(
+    def connect(self) -> Services:
+        """Return the services as pages use them."""
+        empty, top_clients = EmptyStore(), self.top_clients
+        return Services(
             settings=self.settings,
             archive=self.archive,
-            sign_in=SignIn(
-                identify=self.identifier.identify,
-                csrf=self.csrf,
-                audit=lambda viewer, route, subject: self.audited.append((viewer.name, route, subject)),
-            ),
-            jobs=JobServices(
-                find_report=self.find_report,
-                clusters=self.find_clusters,
-                zoom=self.read_part,
-                add_resubmission=partial(
-                    add_resubmission, self.archive, WaitingTimesCache(self.archive, Clock(wall=self.clock))
-                ),
-                read_script=self.read_script,
-                stores_scripts=lambda cluster: bool(self.scripts) and cluster in self.storing,
-            ),
-            cluster=ClusterServices(
-                now=self.read_now,
-                names=self.find_live,
-                own=self.find_own,
-                nodes=self.read_nodes,
-                charts=lambda: self.charts,
-                top_clients=lambda: self.top_clients,
-                node_events=lambda cluster, _: found.events if (found := self.read_cluster(cluster)) else None,
-            ),
-            queue=QueueServices(
-                waiting=lambda cluster: found.waiting if (found := self.read_cluster(cluster)) else None,
-                others=lambda: tuple(found.waiting for found in self.others.values() if found.waiting),
-                facts=lambda cluster, _: found.facts if (found := self.read_cluster(cluster)) else QueueFacts(),
-                waiting_times=lambda _cluster, partition: {
-                    shape: wait for shape, wait in self.waits.items() if wait.partition == partition
-                },
-            ),
-            people=PeopleServices(opt_outs=self.opt_outs, find_uid={"ada": 1001, "bob": 1002, "sue": 1005}.get),
-            problems=lambda: self.problems,
+            archived_clusters=FakeClusters(self.archive),
+            finder=FakeFinder(self),
+            zoomer=FakeZoomer(self),
+            wait_times=FakeWaitTimes(self),
+            scripts=FakeScripts(self),
+            advice=empty,
+            live=FakeLive(self),
+            node_history=FakeNodeHistory(self),
+            filesystems=top_clients and SharedReading("filesystems", lambda: top_clients, interval_seconds=60.0),
+            charts=FakeCharts(self),
+            opt_outs=self.opt_outs,
+            notes=empty,
+            views=empty,
+            identifier=self.identifier,
+            csrf=self.csrf,
+            audit_log=FakeAuditLog(self.audited),
+            problem_sources=(self,),
+            find_uid={"ada": 1001, "bob": 1002, "sue": 1005}.get,
             clock=self.clock,
         )
 
     def make_app(self, *, portal_url: str = "") -> FastAPI:
         """Build the portal's application."""
         return make_app(self.connect(), portal_url=portal_url)
+
+
+class FakeClusters(KnownClusters):
+    """Read the clusters of an archive each time."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+
+    def __call__(self) -> tuple[str, ...]:
+        if isinstance(self._archive, FakeArchive):
+            return tuple(sorted({report.record.cluster for report in self._archive.reports}))
+        return self._archive.clusters() if self._archive else ()
+
+
+class FakeFinder(ReportFinder):
+    """Find reports of running jobs in memory, and others in the archive."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
+        return self._backend.find_report(viewer, shown_id, cluster)
+
+
+class FakeZoomer(Zoomer):
+    """Zoom as the backend does now."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def zoom(self, user: str, report: JobReport, part: RunPart, points: int = MAX_CHART_POINTS) -> ZoomedReport:
+        return self._backend.zoomer.zoom(user, report, part, points)
+
+
+class FakeWaitTimes(WaitingTimesCache):
+    """Have the wait times of the backend."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def find(self, cluster: str, partition: str) -> Mapping[tuple[int, int], WaitingTime]:
+        return {shape: wait for shape, wait in self._backend.waits.items() if wait.partition == partition}
+
+
+class FakeScripts:
+    """Have scripts by job ID."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def read(self, record: JobRecord) -> JobScript | None:
+        if self._backend.script_error is not None:
+            raise self._backend.script_error
+        return self._backend.scripts.get(record.shown_id)
+
+    def is_stored(self, cluster: str = "") -> bool:
+        return bool(self._backend.scripts) and cluster in self._backend.storing
+
+
+class FakeNodeHistory(NodeHistory):
+    """Have the same events for each node of a cluster."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def __call__(self, cluster: str, node: str) -> tuple[NodeEvent, ...] | None:
+        found = self._backend.read_cluster(cluster)
+        return found.events if found else None
+
+
+class FakeCharts(ClusterCharts):
+    """Have the charts of the backend."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def get(self) -> tuple[Chart, ...]:
+        return self._backend.charts
+
+
+class FakeLive(LiveClusters):
+    """Have what the controllers of the backend report."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def own(self) -> str:
+        return self._backend.find_own()
+
+    def names(self) -> tuple[str, ...]:
+        own = self.own()
+        return (*((own,) if own else ()), *self._backend.others)
+
+    def now(self, cluster: str) -> ClusterNow:
+        found = self._backend.read_cluster(cluster)
+        return found.now if found else ClusterNow(problems=(f"Cluster {cluster} is not read.",))
+
+    def queue(self, cluster: str) -> PendingQueue | None:
+        found = self._backend.read_cluster(cluster)
+        return found.waiting if found else None
+
+    def other_queues(self) -> tuple[PendingQueue, ...]:
+        return tuple(found.waiting for found in self._backend.others.values() if found.waiting)
+
+    def facts(self, cluster: str, names: Collection[str]) -> QueueFacts:
+        found = self._backend.read_cluster(cluster)
+        return found.facts if found else QueueFacts()
+
+    def nodes(self, clusters: Collection[str]) -> dict[str, Nodes]:
+        found = {name: cluster.facts.nodes for name in clusters if (cluster := self._backend.read_cluster(name))}
+        return {name: nodes for name, nodes in found.items() if nodes is not None}
 
 
 def find_archived(archive: Archive, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:

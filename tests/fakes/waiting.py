@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from tests.fakes.reports import START
 
 NOW = START + 3 * 86400
 """The clock of the fake portal."""
 
 
-def make_waiting(job_id: int, **values: Any) -> WaitingJob:
+def make_waiting(job_id: int, **values: Any) -> PendingJob:
     """Make a pending job of ada in the partition batch."""
-    job = WaitingJob(
+    job = PendingJob(
         job_id=job_id,
         name="train",
         user="ada",
@@ -33,7 +33,7 @@ def make_waiting(job_id: int, **values: Any) -> WaitingJob:
     return job._replace(**values)
 
 
-def make_queue(*jobs: WaitingJob, cluster: str = "lab") -> WaitingQueue:
+def make_queue(*jobs: PendingJob, cluster: str = "lab") -> PendingQueue:
     """Make a queue, newest submission first."""
     ordered = sorted(jobs, key=lambda job: (job.submit_seconds, job.job_id), reverse=True)
-    return WaitingQueue(jobs=tuple(ordered), cluster=cluster, taken_at_seconds=NOW - 5.0)
+    return PendingQueue(jobs=tuple(ordered), cluster=cluster, taken_at_seconds=NOW - 5.0)

@@ -28,7 +28,6 @@ from slurmscope.jobs.advice import (
     COMMON_NAMES,
     AdviceGroup,
     AdviceOutcome,
-    AdviceReader,
     AdviceTotal,
     ComparedRun,
     Savings,
@@ -265,7 +264,7 @@ MAX_GROUPS = 100_000
 _READ_SUMS = tuple(column for column in ADVICE_SUMS.c if not column.primary_key)
 
 
-class SqlAdviceReader(AdviceReader):
+class SqlAdviceReader:
     """Read outcomes from the archive, from any thread. Every failure is an ``ArchiveError``."""
 
     def __init__(self, database: Database) -> None:

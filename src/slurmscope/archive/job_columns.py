@@ -21,7 +21,7 @@ from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Severity, busy_ratio
 
 if TYPE_CHECKING:
-    from slurmscope.jobs.pending.queue import WaitingJob
+    from slurmscope.jobs.pending.queue import PendingJob
 
 MAX_RULES = 100
 LATEST_SECONDS = 253_402_300_799
@@ -34,7 +34,7 @@ _LARGEST_SMALL = 2**31 - 1
 _COLUMN = "column"
 
 OfReport = Callable[[JobReport], Any]
-OfPending = Callable[["WaitingJob"], Any]
+OfPending = Callable[["PendingJob"], Any]
 
 
 class ColumnType(enum.Enum):
@@ -375,7 +375,7 @@ ARCHIVED_COLUMNS: Mapping[str, JobColumn] = MappingProxyType(
 """Columns that the table of jobs has."""
 
 
-def make_pending_row(job: WaitingJob, cluster: str) -> JobRow:
+def make_pending_row(job: PendingJob, cluster: str) -> JobRow:
     """Return the line of a pending job; what only a started job has is not measured."""
     values = {name: column.of_pending(job) for name, column in JOB_COLUMNS.items()}
     return JobRow(**{**values, "cluster": cluster})

@@ -22,8 +22,6 @@ from slurmscope.archive.interface import (
     NotedKind,
     NotedThing,
     SavedView,
-    SavedViews,
-    StaffNotes,
 )
 from slurmscope.archive.tables import NOTES, TAGS, VIEWS
 from slurmscope.archive.texts import cluster_name, person_name, short_text
@@ -36,7 +34,7 @@ MAX_VIEWS = 50
 """Notes and tags of one thing, tagged things in a list, and views of one person."""
 
 
-class SqlStaffNotes(StaffNotes):
+class SqlStaffNotes:
     """Store notes and tags, from any thread. Every failure is an ``ArchiveError``."""
 
     def __init__(self, database: Database, *, wall_clock: Callable[[], float] = time.time) -> None:
@@ -104,7 +102,7 @@ class SqlStaffNotes(StaffNotes):
         return {"author": person_name(viewer.name), "at_seconds": int(self._wall_clock())}
 
 
-class SqlSavedViews(SavedViews):
+class SqlSavedViews:
     """Store saved filters, from any thread. Every failure is an ``ArchiveError``."""
 
     def __init__(self, database: Database) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from slurmscope.core.units import parse_bytes, parse_time_limit
 from slurmscope.jobs.header_options import parse_suggestion
-from slurmscope.jobs.viewer import Viewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,29 +89,6 @@ class AdviceTotal:
         """Return the followed share of the suggestions that could be compared."""
         compared = self.followed + self.ignored
         return self.followed / compared if compared else None
-
-
-class AdviceReader:
-    """Read outcomes of advice; raises ``ArchiveError``. Without an archive there are none."""
-
-    def find_outcomes(
-        self, viewer: Viewer, cluster: str, job_id: int, submit_seconds: int
-    ) -> tuple[AdviceOutcome, ...]:
-        """Return the outcomes in which this run is the earlier or the later one."""
-        return ()
-
-    def total_outcomes(
-        self,
-        viewer: Viewer,
-        by: AdviceGroup,
-        *,
-        since_seconds: int,
-        user: str = "",
-        cluster: str = "",
-        limit: int = 100,
-    ) -> tuple[AdviceTotal, ...]:
-        """Return totals, largest saving of core time first; months in order."""
-        return ()
 
 
 COMMON_NAMES = frozenset({"", "wrap", "bash", "sh", "zsh", "interactive", "sbatch", "allocation", "python", "test"})

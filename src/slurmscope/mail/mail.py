@@ -33,8 +33,7 @@ from slurmscope.jobs.render.pdf import render_pdf
 from slurmscope.jobs.render.seed import warning_line
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import JobReport
-from slurmscope.reports.page_paths import array_path, job_path, shown_cluster
-from slurmscope.reports.settings import MailSettings
+from slurmscope.reports.settings import MailSettings, link_to
 
 MAIL_WIDTH = 76
 
@@ -269,23 +268,6 @@ def address_of(user: str, settings: MailSettings) -> str:
 def page_of(kind: str, name: str, settings: MailSettings) -> str:
     """Return the address of a page of the portal, or an empty text without a portal."""
     return f"{settings.portal_url.rstrip('/')}/{kind}/{quote(name, safe='+')}" if settings.portal_url else ""
-
-
-def link_to(report: JobReport, settings: MailSettings, clusters: Sequence[str] = (), *, chosen: str = "") -> str:
-    """Return the address of a job's page in the portal, or an empty text without a portal.
-
-    ``clusters`` are those of the archive: among several, the address names that of the job. It names ``chosen``, the
-    cluster that the user chose, in any case.
-    """
-    record = report.record
-    path = job_path(record.shown_id, chosen or shown_cluster(record.cluster, clusters))
-    return f"{settings.portal_url.rstrip('/')}{path}" if settings.portal_url else ""
-
-
-def link_to_array(array_id: str, cluster: str, settings: MailSettings, clusters: Sequence[str] = ()) -> str:
-    """Return the address of the page of an array, as :func:`link_to` that of a job."""
-    path = array_path(array_id, shown_cluster(cluster, clusters))
-    return f"{settings.portal_url.rstrip('/')}{path}" if settings.portal_url else ""
 
 
 def write_report_mail(

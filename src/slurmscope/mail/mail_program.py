@@ -20,11 +20,12 @@ from functools import partial
 from slurmscope.core.config import Config
 from slurmscope.core.errors import OutputError, SlurmscopeError
 from slurmscope.jobs.report import JobReport
-from slurmscope.mail.mail import link_to_array, open_mail_server, write_notice, write_report_mail
+from slurmscope.mail.mail import open_mail_server, write_notice, write_report_mail
 from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.reports.local_jobs import read_report
 from slurmscope.reports.page_paths import shown_cluster
-from slurmscope.reports.settings import MailSettings
-from slurmscope.reports.sources import read_clusters, read_report
+from slurmscope.reports.settings import MailSettings, link_to_array
+from slurmscope.reports.sources import read_clusters
 
 MAX_RECIPIENTS = 20
 POLL_SECONDS = 2.0

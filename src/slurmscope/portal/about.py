@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show the help page, and answer health checks."""
+"""Show the help page, and respond to health checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Hold one request that the API answers."""
+    """Hold one operation of the API."""
 
     method: str
     path: str
@@ -52,7 +52,7 @@ def list_operations(document: Document) -> tuple[Operation, ...]:
 
 
 def list_errors(document: Document) -> dict[str, str]:
-    """Return what operations answer instead of a result, by status."""
+    """Return what operations respond instead of a result, by status."""
     errors: dict[str, str] = {}
     for methods in document.get("paths", {}).values():
         for operation in methods.values():
@@ -62,13 +62,13 @@ def list_errors(document: Document) -> dict[str, str]:
 
 
 def _make_operation(document: Document, method: str, path: str, operation: Document) -> Operation:
-    answer = operation["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    schema = operation["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema", {})
     return Operation(
         method=method.upper(),
         path=path,
         description=operation.get("description") or operation.get("summary", ""),
         parameters=tuple(_make_parameter(document, each) for each in operation.get("parameters", ())),
-        fields=tuple(_list_fields(document, answer)),
+        fields=tuple(_list_fields(document, schema)),
     )
 
 

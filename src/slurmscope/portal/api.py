@@ -22,13 +22,13 @@ from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import ViewerRole
 from slurmscope.jobs.what_if import WhatIfOutcome, describe_outcome, predict
-from slurmscope.portal.charts import count_points, encode_charts, encode_zoomed, parse_part
+from slurmscope.portal.charts import encode_charts
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.context import Context, not_found
 from slurmscope.portal.job_script import find_script
 from slurmscope.portal.job_view import MAX_TEXT, parse_request
 from slurmscope.portal.jobs import bound_ranges
-from slurmscope.portal.pending import WaitingView, explain_waiting
+from slurmscope.portal.pending import WaitingView, explain_pending
 from slurmscope.portal.queries import (
     MAX_DAYS,
     MAX_IDS,
@@ -40,6 +40,7 @@ from slurmscope.portal.queries import (
     render_position,
 )
 from slurmscope.portal.web.tables import round_fields
+from slurmscope.portal.zoom import count_points, encode_zoomed, parse_part
 
 Text = Annotated[str, Query(max_length=200)]
 Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="Day of submission, in UTC.")]
@@ -216,10 +217,10 @@ def read_job(context: Context, shown_id: ShownId) -> Response:
 @router.get("/jobs/{shown_id}/waiting")
 def read_waiting(context: Context, shown_id: ShownId) -> WaitingView:
     """Explain a pending job: reason, expected start, position, priority, blockers, smaller requests; 404 if started."""
-    pending = context.find_waiting(shown_id)
+    pending = context.find_pending(shown_id)
     if pending is None:
         raise not_found()
-    view = round_fields(replace(explain_waiting(context, pending), shown_id=shown_id))
+    view = round_fields(replace(explain_pending(context, pending), shown_id=shown_id))
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
     return view
 
@@ -254,7 +255,7 @@ def read_charts(
     if part is None:
         charts = [chart for chart in report.charts if chart.times]
         return Response(encode_charts(charts), media_type="application/json")
-    zoomed = context.backend.jobs.zoom(context.viewer.name, report, part, count_points(part, step))
+    zoomed = context.services.zoomer.zoom(context.viewer.name, report, part, count_points(part, step))
     return Response(encode_zoomed(zoomed), media_type="application/json")
 
 
@@ -274,7 +275,7 @@ def read_what_if(
         raise BadQuery("Give at least one of cores, memory and time.")
     if not record.has_ended or record.start_seconds is None:
         raise BadQuery("The job has not run to an end.")
-    outcome = predict(report, request, context.backend.queue.waiting_times(record.cluster, record.partition))
+    outcome = predict(report, request, context.services.wait_times.find(record.cluster, record.partition))
     return WhatIfAnswer(outcome=round_fields(outcome), sentences=describe_outcome(report, outcome))
 
 

@@ -16,6 +16,7 @@ from slurmscope.lustre.use import ClientKind, Period, Quantity
 from slurmscope.portal.api import ERRORS, RANGE_PARAMETERS, Text, WantedJobs
 from slurmscope.portal.cluster import find_waiting_table
 from slurmscope.portal.context import Context
+from slurmscope.portal.filesystems import find_top_clients
 from slurmscope.portal.histogram import count_jobs
 from slurmscope.portal.jobs import bound_ranges
 from slurmscope.portal.nodes import find_visible_node, read_events
@@ -192,7 +193,7 @@ def read_filesystems(context: Context) -> FilesystemsAnswer:
     """Return who uses each shared file system most, now and in the last 24 hours; for staff only."""
     require_staff(context)
     context.audit("file systems of all users")
-    top = context.backend.cluster.top_clients()
+    top = find_top_clients(context.services.filesystems)
     clients = (FilesystemClientAnswer(**client._asdict()) for client in (top.clients if top else ()))
     return FilesystemsAnswer(
         is_known=top is not None,
@@ -207,7 +208,7 @@ def read_node(
 ) -> NodeAnswer:
     """Return state and size of a node; users see the nodes on which a job ran that they have access to."""
     (cluster, node), is_staff = find_visible_node(context, name), context.viewer.is_staff
-    shown_cluster = cluster or next(iter(context.backend.jobs.clusters()), "")
+    shown_cluster = cluster or next(iter(context.services.clusters()), "")
     events = read_events(context, cluster, name)
     if node is None:
         return NodeAnswer(name=name, cluster=shown_cluster, events=events)

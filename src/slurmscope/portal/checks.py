@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -18,7 +20,8 @@ from slurmscope.cluster.checks import check_slurm
 from slurmscope.core.cache import Cache
 from slurmscope.core.check import Check
 from slurmscope.core.config import Config
-from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, CommandMissing, SlurmscopeError
+from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, CommandMissing, SlurmscopeError, SourceError
+from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.exporter.doctor import ADVICE as EXPORTER_ADVICE
 from slurmscope.exporter.doctor import Examination
@@ -27,7 +30,7 @@ from slurmscope.jobs.render.formatting import format_elapsed, format_time
 from slurmscope.portal.settings import PortalSettings, check_settings
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reporter.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, WINDOW_SECONDS
-from slurmscope.reporter.reporters import REPORTER
+from slurmscope.reporter.reporters import REPORTER, Reporters
 from slurmscope.reporter.settings import ReporterSettings, check_retention
 from slurmscope.reports.series_checks import check_series
 from slurmscope.reports.sources import ADVICE as CLUSTERS_ADVICE
@@ -39,6 +42,7 @@ from slurmscope.slurm.coordinators import read_coordinated
 if TYPE_CHECKING:
     from slurmscope.archive.engine import Database
 
+logger = logging.getLogger(__name__)
 
 HOUR_SECONDS = 3600
 MOST_JOBS = 1000
@@ -234,7 +238,7 @@ def _check_series(settings: PrometheusSettings, commands: SlurmCommands) -> Iter
 
 
 def _check_controllers(commands: SlurmCommands, clusters: Collection[str]) -> Iterator[Check]:
-    """Check that the controller of each other cluster answers; that of this host's cluster has checks of its own."""
+    """Check that the controller of each other cluster responds; that of this host's cluster has checks of its own."""
     try:
         own = read_own_name(commands.run) if clusters else ""
     except SlurmscopeError:  # another check reports it
@@ -260,15 +264,28 @@ class LateReporters:
         self,
         checkpoints: ListedCheckpoints,
         settings: ReporterSettings,
+        reporters: Reporters | None = None,
         *,
         wall_clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take where progress is stored; nothing is read yet."""
+        """Take where progress is stored, and the reporters of this process, if any; nothing is read yet."""
+        self._reporters = reporters
         self._checkpoints = checkpoints
         self._settings = settings
         self._wall_clock = wall_clock
         self._cache = Cache[str](KEPT_SECONDS, retry_seconds=KEPT_SECONDS, clock=monotonic)
+
+    def problems(self) -> Iterator[str]:
+        """Yield why jobs are not updated, whichever process should do so."""
+        reporters = self._reporters
+        problem = reporters.progress.problem if reporters else ""
+        if not problem and not (reporters and all(reporters.elected.values())):
+            problem = self.find_problem()
+        if problem:
+            yield f"Jobs are not being updated, and those shown as running may have ended: {problem}"
+        elif reporters and (problem := reporters.progress.series_problem):
+            yield f"Jobs are not being measured; they will be when the time series server answers: {problem}"
 
     def find_problem(self) -> str:
         """Return which cluster is late; empty if none is, or if that is not known."""
@@ -286,3 +303,39 @@ class LateReporters:
             # A cluster that was not read for a week, while another one was, is assumed to no longer exist.
             if newest - read_until < GONE_SECONDS and not check.is_good:
                 yield f"{name}: {check.message}" if name else check.message
+
+
+class MixedClusters:
+    """Warn that series of several clusters may be added up; ``refresh`` updates it, so that no page waits for Slurm."""
+
+    def __init__(
+        self,
+        settings: PrometheusSettings,
+        read: Callable[[], Sequence[str]],
+        list_checkpoints: Callable[[], Mapping[str, str]],
+    ) -> None:
+        """Take what reads the clusters of accounting, and the checkpoints of all archived clusters by name."""
+        self._settings = settings
+        self._read = read
+        self._list_checkpoints = list_checkpoints
+        self._names: Sequence[str] = ()
+        self._logged = ""
+
+    def refresh(self) -> None:
+        """Read the clusters again, and log a warning if it is a new one; may raise ``ArchiveError``."""
+        # First, so that a new archive is created also where Slurm does not respond.
+        active = find_active_clusters(self._list_checkpoints(), time.time())
+        with suppress(SourceError):  # the reporters, and pages that read jobs, report it
+            self._names = self._read()
+        mixed = find_mixed_clusters(self._settings, self._names, active)
+        if mixed and mixed != self._logged:
+            logger.warning("numbers may be wrong", extra=fields(reason=mixed, advice=CLUSTERS_ADVICE))
+        self._logged = mixed
+
+    def problems(self) -> Iterator[str]:
+        """Yield a message for pages if jobs of several clusters are read here.
+
+        Those that only the archive has may be measured by other portals, from a Prometheus of their own.
+        """
+        if mixed := find_mixed_clusters(self._settings, self._names):
+            yield f"Numbers may be wrong: {mixed}; {CLUSTERS_ADVICE}"

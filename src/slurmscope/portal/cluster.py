@@ -12,9 +12,8 @@ from starlette.responses import HTMLResponse, Response
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart
 from slurmscope.portal.charts import encode_charts, make_data_table
-from slurmscope.portal.cluster_now import ClusterNow
+from slurmscope.portal.cluster_now import ClusterNow, WaitingTable, make_waiting_table
 from slurmscope.portal.context import Context, RequestContext, not_found
-from slurmscope.portal.pending_lists import WaitingTable, make_waiting_table
 from slurmscope.portal.queries import BadQuery, parse_cluster, parse_format
 from slurmscope.portal.web.tables import (
     Table,
@@ -34,18 +33,18 @@ _WAITING_DAYS = 28
 def show_cluster(context: Context) -> Response:
     """Show queue, nodes, partitions and the last 24 hours; staff also see down and drained nodes."""
     cluster, table_format = _choose_cluster(context), parse_format(context.query)
-    now, asked = context.now(cluster), context.query.get("partition", "")
+    now, requested = context.now(cluster), context.query.get("partition", "")
     if table_format != "html":
         name = context.query.get("table", "partitions")
         if name == "waiting":
-            shapes = make_shape_table(find_waiting_table(context, now, asked, cluster))
+            shapes = make_shape_table(find_waiting_table(context, now, requested, cluster))
             return make_table_response(shapes, table_format, "cluster-waiting-times")
         return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
-    charts = context.backend.cluster.charts() if cluster in {"", context.own_cluster} else ()
+    charts = _charts(context) if cluster in {"", context.own_cluster} else ()
     return context.page(
         "cluster.html",
         charts=[(chart, make_data_table(chart)) for chart in charts],
-        table=find_waiting_table(context, now, asked, cluster),
+        table=find_waiting_table(context, now, requested, cluster),
         **_now_values(context, now, cluster),
     )
 
@@ -61,7 +60,7 @@ def send_cluster_now(context: Context) -> Response:
 @router.get("/cluster/charts.json")
 def send_cluster_charts(context: Context) -> Response:
     """Send the charts to the script on the page."""
-    return Response(encode_charts(context.backend.cluster.charts()), media_type="application/json")
+    return Response(encode_charts(_charts(context)), media_type="application/json")
 
 
 @router.get("/cluster/charts/{name}.svg")
@@ -79,17 +78,17 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
     return make_table_response(make_chart_table(_find_chart(context, name)), format, f"cluster-{name}-day")
 
 
-def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str, cluster: str = "") -> WaitingTable:
+def find_waiting_table(context: RequestContext, now: ClusterNow, requested: str, cluster: str = "") -> WaitingTable:
     """Return the waiting times of the requested partition of a cluster, by default of that with most pending jobs.
 
     ``now`` is the state of that cluster. Among several, one whose name is unknown has no waiting times.
     """
     cluster = cluster or context.own_cluster
-    if not cluster and len(context.backend.jobs.clusters()) > 1:
+    if not cluster and len(context.services.clusters()) > 1:
         return make_waiting_table("", {})
     names = _list_partitions(context, now, cluster)
-    partition = asked if asked in names else next(iter(names), "")
-    waits = context.backend.queue.waiting_times(cluster, partition) if partition else {}
+    partition = requested if requested in names else next(iter(names), "")
+    waits = context.services.wait_times.find(cluster, partition) if partition else {}
     return replace(make_waiting_table(partition, waits), cluster=cluster, partitions=tuple(names))
 
 
@@ -114,8 +113,13 @@ def _list_partitions(context: RequestContext, now: ClusterNow, cluster: str) -> 
     return [partition for partition, _ in jobs.most_common()]
 
 
+def _charts(context: RequestContext) -> tuple[Chart, ...]:
+    charts = context.services.charts
+    return charts.get() if charts else ()
+
+
 def _find_chart(context: RequestContext, name: str) -> Chart:
-    for chart in context.backend.cluster.charts():
+    for chart in _charts(context):
         if chart.name == name:
             return chart
     raise not_found()

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarize the current queue and nodes, without user names."""
+"""Summarize the current queue and nodes, and how long jobs waited, without user names."""
 
 from __future__ import annotations
 
-import time
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.cluster.squeue import JobGroup, Jobs
-from slurmscope.exporter.reading import SharedReading, Snapshot
+from slurmscope.jobs.wait_times import CORES_BOUNDS, LIMIT_BOUNDS_SECONDS, WaitingTime, label_cores, label_limit
 from slurmscope.slurm.states import PENDING, RUNNING
 
 
@@ -175,39 +175,38 @@ def _add_node(sums: Counter[str], node: Node) -> None:
     sums["gpus_allocated"] += sum(gres.used for gres in gpus)
 
 
-WAIT_SECONDS = 2.0
-"""How long a page waits for Slurm if no recent state is known."""
+LEVEL_BOUNDS_SECONDS = (60.0, 600.0, 3600.0, 6 * 3600.0, 86_400.0)
+"""Bounds of the shades of the table of waiting times."""
 
 
-class ClusterState:
-    """Read queue and nodes from Slurm in the background; safe to use from any thread."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingTable:
+    """Hold how long jobs of one partition waited, by cores (rows) and time limit (columns)."""
 
-    def __init__(self, jobs: SharedReading, nodes: SharedReading) -> None:
-        self._jobs = jobs
-        self._nodes = nodes
-
-    def now(self) -> ClusterNow:
-        """Return the last known state and request a new one; wait for it only if the last one is too old."""
-        self._jobs.request()
-        self._nodes.request()
-        until = time.monotonic() + WAIT_SECONDS
-        jobs, nodes = (_find_latest(reading, until) for reading in (self._jobs, self._nodes))
-        ages = [age for reading in (self._jobs, self._nodes) if (age := reading.age_seconds()) is not None]
-        return summarize_cluster(
-            jobs.value if isinstance(jobs.value, Jobs) else None,
-            nodes.value if isinstance(nodes.value, Nodes) else None,
-            age_seconds=max(ages, default=None),
-            problems=tuple(self.problems()),
-        )
-
-    def problems(self) -> Iterator[str]:
-        """Yield a sentence for each reading that fails, and retry it, so that recovery is noticed on any page."""
-        for reading in (self._jobs, self._nodes):
-            if reading.last_error is not None:
-                reading.request()
-                yield f"Slurm {reading.name} cannot be read: {reading.last_error}"
+    partition: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[WaitingTime | None, ...]], ...]
+    jobs: int
+    cluster: str = ""
+    partitions: tuple[str, ...] = ()
+    """Partitions to choose from."""
 
 
-def _find_latest(reading: SharedReading, until: float) -> Snapshot:
-    snapshot = reading.wait(0.0)
-    return snapshot if snapshot.has_value else reading.wait(until)
+def make_waiting_table(partition: str, waits: Mapping[tuple[int, int], WaitingTime]) -> WaitingTable:
+    """Arrange waiting times by shape; shapes without jobs are None."""
+    limits = range(len(LIMIT_BOUNDS_SECONDS) + 1)
+    rows = tuple(
+        (label_cores(cores), tuple(waits.get((cores, limit)) for limit in limits))
+        for cores in range(len(CORES_BOUNDS) + 1)
+    )
+    return WaitingTable(
+        partition=partition,
+        columns=tuple(map(label_limit, limits)),
+        rows=rows,
+        jobs=sum(wait.jobs for wait in waits.values()),
+    )
+
+
+def rate_wait(seconds: float) -> int:
+    """Return the shade of a waiting time, from 0 to 5."""
+    return bisect_right(LEVEL_BOUNDS_SECONDS, seconds)

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import bisect
 import re
+import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -14,12 +17,12 @@ from starlette.responses import Response
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.render.svg.charts import render_chart_svg
-from slurmscope.jobs.report import JobReport
-from slurmscope.portal.charts import encode_charts, make_data_table, overlay_charts
+from slurmscope.jobs.report import Chart, ChartLine, JobReport
+from slurmscope.portal.charts import encode_charts, make_data_table
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.queries import BadQuery, parse_format
 from slurmscope.portal.web.tables import Table, make_table_response
-from slurmscope.reports.page_paths import parse_job
+from slurmscope.reports.page_paths import name_job, parse_job, shown_cluster
 
 
 class ComparedRow(NamedTuple):
@@ -64,6 +67,70 @@ _ROWS: tuple[tuple[str, Callable[[JobReport], str]], ...] = (
 
 
 MAX_JOBS = 6
+
+OVERLAY_POINTS = 200
+
+
+def overlay_charts(reports: Sequence[JobReport]) -> tuple[Chart, ...]:
+    """Overlay the charts of several jobs, by seconds since each job's start.
+
+    Charts per core are left out: core numbers of different jobs are unrelated.
+    """
+    names = dict.fromkeys(chart.name for report in reports for chart in report.charts if chart.times)
+    names.pop("cpu_core", None)
+    return tuple(_overlay(name, reports) for name in names)
+
+
+def _overlay(name: str, reports: Sequence[JobReport]) -> Chart:
+    found = [(report, chart) for report in reports for chart in report.charts if chart.name == name and chart.times]
+    first = found[0][1]
+    longest = max(chart.times[-1] - _start(report, chart) for report, chart in found)
+    times = tuple(longest * index / (OVERLAY_POINTS - 1) for index in range(OVERLAY_POINTS))
+    lines = tuple(
+        ChartLine(label=f"job {_label(report, reports)}", values=_resample(chart, _start(report, chart), times))
+        for report, chart in found
+    )
+    title = f"{first.title}, median node" if any(report.record.node_count > 1 for report, _ in found) else first.title
+    explained = f"{first.help} For a job on several nodes, the median node is shown.".strip()
+    return replace(first, title=title, times=times, lines=lines, reference=None, reference_label="", help=explained)
+
+
+def _label(report: JobReport, compared: Sequence[JobReport]) -> str:
+    clusters = sorted({each.record.cluster for each in compared})
+    return name_job(report.record.shown_id, shown_cluster(report.record.cluster, clusters))
+
+
+def _start(report: JobReport, chart: Chart) -> float:
+    start = report.record.start_seconds
+    return chart.times[0] if start is None else start
+
+
+def _resample(chart: Chart, start: float, times: Sequence[float]) -> tuple[float | None, ...]:
+    """Return the last value before each time, or a gap if that is older than two steps of the chart."""
+    values = _merge_lines(chart)
+    own = [moment - start for moment in chart.times]
+    step = max((own[-1] - own[0]) / max(1, len(own) - 1), times[1] - times[0])
+    resampled: list[float | None] = []
+    for moment in times:
+        index = bisect.bisect_right(own, moment) - 1
+        is_near = index >= 0 and moment - own[index] <= 2 * step
+        resampled.append(values[index] if is_near else None)
+    return tuple(resampled)
+
+
+def _merge_lines(chart: Chart) -> Sequence[float | None]:
+    """Merge the lines of a job into one: the median of its nodes, which is comparable between jobs of any size.
+
+    Jobs on many nodes already have a median line. User and system time are added up.
+    """
+    medians = [line.values for line in chart.lines if line.label.startswith("median of ")]
+    if medians:
+        return medians[0]
+    columns = zip(*(line.values for line in chart.lines), strict=True)
+    known = ([value for value in column if value is not None] for column in columns)
+    join = sum if chart.name == "cpu_split" else statistics.median
+    return [join(values) if values else None for values in known]
+
 
 router = APIRouter(include_in_schema=False)
 

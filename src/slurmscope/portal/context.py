@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provide routes with the viewer, the backend, and what all pages need."""
+"""Provide routes with the viewer, the services, and what all pages need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from typing import Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
@@ -19,11 +19,10 @@ from slurmscope.archive.interface import Archive, JobFilter, JobPage, PagePositi
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import AmbiguousName, ArchiveError, ServerBusy
 from slurmscope.core.units import DAY_SECONDS
-from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.record import JobRecord, is_one_job
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
-from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.paths import requested_cluster
 from slurmscope.portal.pending_lists import read_merged
@@ -32,20 +31,25 @@ from slurmscope.portal.web.documents import DocumentRenderer
 from slurmscope.portal.web.shared_results import RenderingCache, SharedResult, SharedResults
 from slurmscope.portal.web.templates import ZONE_COOKIE, PageRenderer, choose_zone, load_zone
 from slurmscope.portal.web.user_limits import take_place
+from slurmscope.reports.find import require_unambiguous
 from slurmscope.reports.page_paths import name_job, shown_cluster
+from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.slurm.states import REVOKED
+
+if TYPE_CHECKING:
+    from slurmscope.portal.services import Services
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z")
 
 T = TypeVar("T")
 
 
-class PendingJob(NamedTuple):
+class FoundPending(NamedTuple):
     """Hold a pending job with its cluster; ``queue`` is None if the job is known from accounting only."""
 
-    job: WaitingJob
+    job: PendingJob
     cluster: str
-    queue: WaitingQueue | None = None
+    queue: PendingQueue | None = None
 
 
 NOT_FOUND = "This does not exist, or you do not have access to it."
@@ -56,7 +60,7 @@ class RequestContext:
     """Hold one request of one viewer."""
 
     request: Request
-    backend: PortalBackend
+    services: Services
     viewer: Viewer
     pages: PageRenderer
     rendering_cache: RenderingCache
@@ -66,12 +70,12 @@ class RequestContext:
     @property
     def archive(self) -> Archive:
         """Return the archive of jobs."""
-        return self.backend.archive
+        return self.services.archive
 
     @property
     def base_path(self) -> str:
         """Return the path under which the portal is served."""
-        return self.backend.settings.base_path
+        return self.services.settings.base_path
 
     @property
     def public_url(self) -> str:
@@ -91,12 +95,12 @@ class RequestContext:
     @property
     def own_cluster(self) -> str:
         """Return the cluster of the portal's host; empty while it is unknown."""
-        return self.backend.cluster.own()
+        return self.services.live.own()
 
     @property
     def zone_name(self) -> str:
         """Return the viewer's time zone where a cookie of the time zone switch names it, else that of the site."""
-        return choose_zone(self.request.cookies.get(ZONE_COOKIE, ""), self.backend.settings.time_zone)
+        return choose_zone(self.request.cookies.get(ZONE_COOKIE, ""), self.services.settings.time_zone)
 
     @property
     def zone(self) -> tzinfo:
@@ -113,7 +117,7 @@ class RequestContext:
 
     def read_report_of(self, cluster: str, shown_id: str) -> JobReport | None:
         """Return the report of a job of a cluster, or of the only one that has it."""
-        return self.backend.jobs.find_report(self.viewer, shown_id, cluster) if SHOWN_ID.match(shown_id) else None
+        return self.services.finder.report(self.viewer, shown_id, cluster) if SHOWN_ID.match(shown_id) else None
 
     def audit_report(self, shown_id: str, report: JobReport | None) -> JobReport:
         """Audit the access to a report and return it; respond 404 without one."""
@@ -124,7 +128,7 @@ class RequestContext:
 
     def add_resubmission(self, report: JobReport) -> JobReport:
         """Return the report with the header for the job's next run."""
-        return self.backend.jobs.add_resubmission(self.viewer, report)
+        return add_resubmission(self.archive, self.services.wait_times, self.viewer, report)
 
     def audit(self, subject: str, *, owner: str = "") -> None:
         """Record that staff access data of other users; call this before anything is shown.
@@ -134,7 +138,7 @@ class RequestContext:
         """
         if self.viewer.is_staff and owner != self.viewer.name:
             route = getattr(self.request.scope.get("route"), "path", "")
-            self.backend.sign_in.audit(self.viewer, route, subject)
+            self.services.audit_log.audit(self.viewer, route, subject)
 
     def list_jobs(self, wanted: JobFilter, *, after: PagePosition | None = None, limit: int) -> JobPage:
         """Return one page of archived and pending jobs that the viewer has access to, newest submission first."""
@@ -144,27 +148,27 @@ class RequestContext:
 
         return read_merged(self.list_queues(), read_archive, self.viewer, wanted, after=after, limit=limit)
 
-    def list_queues(self) -> tuple[WaitingQueue, ...]:
+    def list_queues(self) -> tuple[PendingQueue, ...]:
         """Return the queues of all clusters, as far as they are known."""
-        own = self.backend.queue.waiting("")
-        return (*((own,) if own else ()), *self.backend.queue.others())
+        own = self.services.live.queue("")
+        return (*((own,) if own else ()), *self.services.live.other_queues())
 
-    def find_waiting(self, shown_id: str, cluster: str = "") -> PendingJob | None:
+    def find_pending(self, shown_id: str, cluster: str = "") -> FoundPending | None:
         """Return a pending job that the viewer has access to, without auditing the access.
 
         ``cluster`` is by default the one in the address.
         """
         cluster = cluster or self.cluster
         found = [
-            PendingJob(job, queue.cluster, queue)
+            FoundPending(job, queue.cluster, queue)
             for queue in self._find_queues(cluster)
             if (job := queue.find(shown_id)) and self.viewer.sees(job.user, job.account, queue.cluster)
         ]
-        if found and found[0].cluster and not cluster and len(self.backend.jobs.clusters()) > 1:
+        if found and found[0].cluster and not cluster and len(self.services.clusters()) > 1:
             return self._choose_pending(shown_id, found)
         return found[0] if found else None
 
-    def _choose_pending(self, shown_id: str, found: Sequence[PendingJob]) -> PendingJob | None:
+    def _choose_pending(self, shown_id: str, found: Sequence[FoundPending]) -> FoundPending | None:
         """Return the pending job that an ID without a cluster means; None if another cluster has started it since.
 
         Raises ``AmbiguousName`` if another cluster has another job or an array with this ID, which may not be archived
@@ -181,32 +185,32 @@ class RequestContext:
         if shown_id.isdecimal():
             arrays = (
                 JobFilter(cluster=name, array_job_id=int(shown_id))
-                for name in self.backend.jobs.clusters()
+                for name in self.services.clusters()
                 if name not in named
             )
             runs += [row for wanted in arrays for row in self.list_jobs(wanted, limit=1).rows]
         named.update(run.cluster for run in runs)
         # A federated job is pending in several clusters until one starts it, and may have run in another before.
         if not is_one_job(shown_id, [*(pending.job.user for pending in found), *(run.user for run in runs)]):
-            require_one_cluster("job", shown_id, named)
+            require_unambiguous("job", shown_id, named)
         elif any(_has_started(run, found[0].job) for run in runs):
             return None
         return found[0]
 
-    def find_waiting_array(self, array_job_id: int, cluster: str) -> tuple[PendingJob, ...]:
+    def find_pending_array(self, array_job_id: int, cluster: str) -> tuple[FoundPending, ...]:
         """Return the pending tasks of an array that the viewer has access to, without auditing the access."""
         return tuple(
-            PendingJob(job, queue.cluster, queue)
+            FoundPending(job, queue.cluster, queue)
             for queue in self._find_queues(cluster)
             for job in queue.find_array(array_job_id)
             if self.viewer.sees(job.user, job.account, queue.cluster)
         )
 
-    def _find_queues(self, cluster: str) -> tuple[WaitingQueue, ...]:
+    def _find_queues(self, cluster: str) -> tuple[PendingQueue, ...]:
         """Return the queue of a cluster, or those of all clusters without a name."""
         if not cluster:
             return self.list_queues()
-        queue = self.backend.queue.waiting(cluster)
+        queue = self.services.live.queue(cluster)
         return (queue,) if queue and queue.cluster == cluster else ()
 
     def find_live(self, cluster: str) -> str | None:
@@ -214,15 +218,15 @@ class RequestContext:
 
         None if its controller is not read, or if it is unknown which of several clusters is that of the portal's host.
         """
-        live = self.backend.cluster.names()
+        live = self.services.live.names()
         if cluster and live:
             return ("" if cluster == self.own_cluster else cluster) if cluster in live else None
-        known = self.backend.jobs.clusters()
+        known = self.services.clusters()
         return "" if len(known) < 2 and cluster in {"", *known} else None
 
     def link_cluster(self, cluster: str) -> str:
         """Return the cluster that a link to one of its jobs names: none while there is only one."""
-        return shown_cluster(cluster, self.backend.jobs.clusters())
+        return shown_cluster(cluster, self.services.clusters())
 
     def name_job(self, shown_id: str, cluster: str) -> str:
         """Return the name of a job as it is audited and written in forms: with its cluster if there are several."""
@@ -238,12 +242,12 @@ class RequestContext:
 
     def now(self, cluster: str = "") -> ClusterNow:
         """Return the state of a cluster; reasons of down and drained nodes are for staff, who write them."""
-        now = self.backend.cluster.now(cluster)
+        now = self.services.live.now(cluster)
         return now if self.viewer.is_staff else replace(now, troubles=())
 
     def since(self, days: int) -> int:
         """Return the midnight at which a period of so many days begins; today counts as one."""
-        today = int(self.backend.clock()) // DAY_SECONDS * DAY_SECONDS
+        today = int(self.services.clock()) // DAY_SECONDS * DAY_SECONDS
         return max(0, today - (days - 1) * DAY_SECONDS)
 
     def make_rule_link(self, wanted: JobFilter) -> Callable[[str], str]:
@@ -257,7 +261,7 @@ class RequestContext:
 
     def page(self, template: str, **values: object) -> HTMLResponse:
         """Render a page for this viewer."""
-        return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.backend.problems(), **values}))
+        return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.services.problems(), **values}))
 
     def render_part(self, template: str, **values: object) -> str:
         """Render a part of a page that is the same for all viewers."""
@@ -267,14 +271,14 @@ class RequestContext:
 async def open_context(request: Request) -> RequestContext:
     """Identify the viewer, or reject the request; wait while the viewer has too many others."""
     state = request.app.state
-    backend: PortalBackend = state.backend
-    viewer = await run_in_threadpool(backend.sign_in.identify, request.scope)
+    services: Services = state.services
+    viewer = await run_in_threadpool(services.identify, request.scope)
     # If anything fails from here on, the error page knows that the viewer is signed in.
     request.state.viewer = viewer
     await take_place(request.scope, viewer.name)
     return RequestContext(
         request=request,
-        backend=backend,
+        services=services,
         viewer=viewer,
         pages=state.pages,
         rendering_cache=state.rendering_cache,
@@ -291,7 +295,7 @@ def _origin(request: Request) -> str:
     return f"{scheme}://{host}" if _HOST.match(host) else ""
 
 
-def _has_started(run: JobRow | JobRecord, job: WaitingJob) -> bool:
+def _has_started(run: JobRow | JobRecord, job: PendingJob) -> bool:
     """Return whether this is the run of a pending job, or a later one, and not a copy that was never run."""
     return bool(run.start_seconds) and run.submit_seconds >= job.submit_seconds and run.state != REVOKED
 
@@ -299,12 +303,6 @@ def _has_started(run: JobRow | JobRecord, job: WaitingJob) -> bool:
 def is_signed_in(request: Request) -> bool:
     """Return whether the viewer of a request is known."""
     return getattr(request.state, "viewer", None) is not None
-
-
-def require_one_cluster(kind: str, name: str, clusters: set[str]) -> None:
-    """Let the viewer choose if a name exists in several clusters."""
-    if len(clusters) > 1:
-        raise AmbiguousName(kind, name, clusters)
 
 
 def not_found() -> HTTPException:

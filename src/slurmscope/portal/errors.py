@@ -20,10 +20,10 @@ from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import AmbiguousName, ArchiveError, ArchiveSchemaError, MissingExtraError, ServerBusy
 from slurmscope.core.log import escape, fields
 from slurmscope.jobs.viewer import Viewer
-from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.context import NOT_FOUND, is_signed_in
 from slurmscope.portal.queries import BadQuery
+from slurmscope.portal.services import Services
 from slurmscope.portal.sign_in.errors import SignInError
 from slurmscope.portal.web.templates import PageRenderer
 from slurmscope.reports.page_paths import add_cluster, is_cluster, job_path
@@ -49,8 +49,8 @@ def handle_ambiguous_name(request: Request, error: Exception) -> Response:
     assert isinstance(error, AmbiguousName)  # noqa: S101 - how starlette types its handlers
     viewer: Viewer = request.state.viewer
     if viewer.is_staff:
-        backend: PortalBackend = request.app.state.backend
-        backend.sign_in.audit(viewer, getattr(request.scope.get("route"), "path", ""), f"{error.kind} {error.name}")
+        services: Services = request.app.state.services
+        services.audit_log.audit(viewer, getattr(request.scope.get("route"), "path", ""), f"{error.kind} {error.name}")
     choices = _list_choices(request, error)
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
     if path.startswith("/api/") or path.endswith(".json") or request.query_params.get("format") == "json":
@@ -76,11 +76,11 @@ def _sentence(error: AmbiguousName) -> str:
 
 
 def _list_choices(request: Request, error: AmbiguousName) -> list[Choice]:
-    backend: PortalBackend = request.app.state.backend
+    services: Services = request.app.state.services
     base: str = request.scope.get("root_path", "")
     path = request.url.path.removeprefix(base)
     query = f"?{request.url.query}" if request.url.query else ""
-    newest = _find_rows(backend, request.state.viewer, error) if error.kind == "job" else {}
+    newest = _find_rows(services, request.state.viewer, error) if error.kind == "job" else {}
     return [
         Choice(
             cluster=cluster,
@@ -93,14 +93,14 @@ def _list_choices(request: Request, error: AmbiguousName) -> list[Choice]:
     ]
 
 
-def _find_rows(backend: PortalBackend, viewer: Viewer, error: AmbiguousName) -> dict[str, JobRow]:
+def _find_rows(services: Services, viewer: Viewer, error: AmbiguousName) -> dict[str, JobRow]:
     """Return the newest archived run in each cluster; where an array has this ID, its newest task."""
-    rows = backend.archive.find_shown(viewer, error.name)
+    rows = services.archive.find_shown(viewer, error.name)
     newest = {row.cluster: row for row in sorted(rows, key=lambda row: row.submit_seconds)}
     for cluster in error.clusters:
         if cluster not in newest and error.name.isdecimal():
             wanted = JobFilter(cluster=cluster, array_job_id=int(error.name))
-            newest |= {row.cluster: row for row in backend.archive.list_jobs(viewer, wanted, limit=1).rows}
+            newest |= {row.cluster: row for row in services.archive.list_jobs(viewer, wanted, limit=1).rows}
     return newest
 
 
@@ -183,8 +183,8 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
 
 def _find_problems(request: Request) -> tuple[str, ...]:
     """Return which servers fail, which is the same for every job; nothing for viewers who are not signed in."""
-    backend: PortalBackend = request.app.state.backend
-    return backend.problems() if is_signed_in(request) else ()
+    services: Services = request.app.state.services
+    return services.problems() if is_signed_in(request) else ()
 
 
 async def _handle_invalid_parameter(request: Request, error: Exception) -> Response:
@@ -206,9 +206,9 @@ async def _handle_sign_in_error(request: Request, error: Exception) -> Response:
 def _handle_archive_error(request: Request, error: Exception) -> Response:
     # Not async, so that it runs in a thread: reading the state of the cluster may block.
     _logger.warning("archive failed", extra=fields("archive", error=str(error)))
-    backend: PortalBackend = request.app.state.backend
+    services: Services = request.app.state.services
     # Tokens are in the archive too: without it, a viewer with a token is not signed in.
-    now = backend.cluster.now("") if is_signed_in(request) and not _wants_json(request) else None
+    now = services.live.now("") if is_signed_in(request) and not _wants_json(request) else None
     headers = {"Retry-After": "60"}
     return make_error(request, 503, _ARCHIVE_UNREACHABLE, title=_ARCHIVE_TITLE, headers=headers, now=now)
 

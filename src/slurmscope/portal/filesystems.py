@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -10,13 +11,19 @@ from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient
+from slurmscope.exporter.reading import SharedReading
+from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient, TopClients
 from slurmscope.portal.context import Context
 from slurmscope.portal.queries import parse_format
 from slurmscope.portal.web.tables import Table, make_table_response
+from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.reports.sources import Reporting
 
 FILESYSTEMS_LIMIT = 50
 ROWS_LIMIT = 40
+INTERVAL_SECONDS = 60.0
+WAIT_SECONDS = 10.0
+"""How long a page waits for the first result."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,6 +101,33 @@ def _sorted(rows: Iterable[ClientRow]) -> tuple[ClientRow, ...]:
     return tuple(sorted(rows, key=rank)[:ROWS_LIMIT])
 
 
+def make_reading(reporting: Reporting) -> SharedReading | None:
+    """Return a reading that queries Prometheus at most once a minute; None without Prometheus."""
+    client, settings = reporting.prometheus, reporting.config.of(PrometheusSettings)
+    if client is None:
+        return None
+    from slurmscope.lustre.top_clients import read_top_clients
+
+    def read() -> TopClients:
+        until = time.monotonic() + settings.timeout
+        return read_top_clients(client, settings.matchers, cluster_label=settings.cluster_label, until=until)
+
+    return SharedReading("filesystems", read, interval_seconds=INTERVAL_SECONDS)
+
+
+def find_top_clients(reading: SharedReading | None) -> TopClients | None:
+    """Return the last result and request a new one; None without Prometheus."""
+    if reading is None:
+        return None
+    reading.request()
+    snapshot = reading.wait(0.0)
+    if not snapshot.has_value:
+        snapshot = reading.wait(time.monotonic() + WAIT_SECONDS)
+    top = snapshot.value if isinstance(snapshot.value, TopClients) else TopClients()
+    error = reading.last_error
+    return top._replace(problems=(*top.problems, error)) if error else top
+
+
 router = APIRouter(include_in_schema=False)
 
 
@@ -104,7 +138,7 @@ def show_filesystems(context: Context) -> Response:
         raise HTTPException(403, "Only support staff and administrators have access to this page.")
     table_format = parse_format(context.query)
     context.audit("file systems of all users")
-    top = context.backend.cluster.top_clients()
+    top = find_top_clients(context.services.filesystems)
     if table_format != "html":
         rows = top.clients if top is not None else ()
         table = Table(columns=TopClient._fields, rows=tuple(tuple(row) for row in rows))

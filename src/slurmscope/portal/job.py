@@ -27,16 +27,16 @@ from slurmscope.jobs.render.tables import source_sections
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import Chart, HeatMap, JobReport
 from slurmscope.jobs.what_if import describe_outcome, predict
-from slurmscope.portal.charts import encode_charts, encode_zoomed, make_data_table, show_heat_map
+from slurmscope.portal.charts import encode_charts, make_data_table, show_heat_map
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.job_script import may_see_script
 from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request
-from slurmscope.portal.pending import find_pending, show_waiting
+from slurmscope.portal.pending import pending_of_report, show_pending
 from slurmscope.portal.queries import NUMBER, BadQuery
 from slurmscope.portal.savings import RunComparison, compare_runs
 from slurmscope.portal.staff import make_staff_section
 from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_node_table, make_table_response
-from slurmscope.portal.zoom import find_charted, find_zoomed
+from slurmscope.portal.zoom import encode_zoomed, find_charted, find_zoomed
 from slurmscope.reports.page_paths import array_path
 from slurmscope.reports.zoom import ZoomedReport
 
@@ -87,15 +87,15 @@ _SVG_WIDTH, _SVG_HEIGHT = 720, 260
 @router.get("/jobs/{shown_id}")
 def show_job(context: Context, shown_id: str) -> Response:
     """Show a job, pending or started; the id of an array redirects to the array."""
-    if waiting := context.find_waiting(shown_id):
-        return show_waiting(context, shown_id, waiting)
+    if pending := context.find_pending(shown_id):
+        return show_pending(context, shown_id, pending)
     report = context.read_report(shown_id)
     if (report is None or report.record.is_array_rest) and _is_array(context, shown_id):
         return RedirectResponse(f"{context.base_path}{array_path(shown_id, context.cluster)}", 303)
-    if report and (waiting := find_pending(report)):
-        return show_waiting(context, shown_id, waiting)
+    if report and (pending := pending_of_report(report)):
+        return show_pending(context, shown_id, pending)
     report = context.add_resubmission(context.audit_report(shown_id, report))
-    what_if = _answer_what_if(context, report)
+    what_if = _predict_what_if(context, report)
     body = _render_cached(context, report, is_update=False, what_if=what_if)
     has_script = may_see_script(context, report) and _stores_scripts(context, report.record.cluster)
     staff = make_staff_section(context, NotedThing(NotedKind.JOB, report.record.cluster, report.record.shown_id))
@@ -194,7 +194,7 @@ _MEDIA_TYPES = {
 
 def _stores_scripts(context: RequestContext, cluster: str) -> bool:
     live = context.find_live(cluster)
-    return live is not None and context.backend.jobs.stores_scripts(live)
+    return live is not None and context.services.scripts.is_stored(live)
 
 
 def _is_array(context: RequestContext, shown_id: str) -> bool:
@@ -204,8 +204,8 @@ def _is_array(context: RequestContext, shown_id: str) -> bool:
     return context.has_jobs(JobFilter(cluster=context.cluster, array_job_id=int(shown_id)))
 
 
-def _answer_what_if(context: RequestContext, report: JobReport) -> WhatIfView | None:
-    """Answer the form of an ended job; None for other jobs, whose page is replaced while they run."""
+def _predict_what_if(context: RequestContext, report: JobReport) -> WhatIfView | None:
+    """Return what the form of an ended job predicts; None for other jobs, whose page is replaced while they run."""
     record = report.record
     if not record.has_ended or record.start_seconds is None:
         return None
@@ -216,7 +216,7 @@ def _answer_what_if(context: RequestContext, report: JobReport) -> WhatIfView | 
         return replace(view, error=str(error))
     if request is None:
         return view
-    outcome = predict(report, request, context.backend.queue.waiting_times(record.cluster, record.partition))
+    outcome = predict(report, request, context.services.wait_times.find(record.cluster, record.partition))
     return replace(view, sentences=describe_outcome(report, outcome))
 
 
@@ -246,7 +246,7 @@ def _compare_runs(context: RequestContext, report: JobReport) -> tuple[RunCompar
     if not record.has_ended:
         return ()
     try:
-        outcomes = context.backend.jobs.advice.find_outcomes(
+        outcomes = context.services.advice.find_outcomes(
             context.viewer, record.cluster, record.job_id, record.submit_seconds
         )
     except ArchiveError:

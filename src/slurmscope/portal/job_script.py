@@ -28,7 +28,7 @@ def show_script(context: Context, shown_id: str) -> Response:
 
 def may_see_script(context: RequestContext, report: JobReport) -> bool:
     """Return whether the viewer may see the script of a job: its owner, and staff if the settings allow it."""
-    rule, viewer = context.backend.settings.scripts, context.viewer
+    rule, viewer = context.services.settings.scripts, context.viewer
     return rule != OFF and (report.record.user == viewer.name or (viewer.is_staff and rule == STAFF))
 
 
@@ -39,6 +39,6 @@ def find_script(context: RequestContext, shown_id: str) -> tuple[JobReport, JobS
         raise not_found()
     context.audit(f"script of job {context.name_job(shown_id, report.record.cluster)}", owner=report.record.user)
     try:
-        return report, context.backend.jobs.read_script(report.record)
+        return report, context.services.scripts.read(report.record)
     except SourceError as error:
         raise HTTPException(503, _NOT_READ, {"Retry-After": "10"}) from error

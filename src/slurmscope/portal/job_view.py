@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse the form that asks what a job would have done with another request."""
+"""Parse the form that predicts what a job would have done with another request."""
 
 from __future__ import annotations
 
@@ -106,17 +106,17 @@ def _cpu_rows(cpu: CpuSummary, cores: int | None) -> Iterator[ResourceRow]:
     note = "" if cpu.time.used is None else _describe_coverage(cpu.time.coverage)
     requested = f"{cores:,}" if cores else "unknown"
     yield ResourceRow("Cores", requested, _format_busy(cpu.mean_cores), cpu.time.ratio, note)
-    asked, used = format_seconds(cpu.time.asked), format_seconds(cpu.time.used)
-    yield ResourceRow("CPU time", asked, used, cpu.time.ratio, "requested: cores × run time")
+    requested, used = format_seconds(cpu.time.asked), format_seconds(cpu.time.used)
+    yield ResourceRow("CPU time", requested, used, cpu.time.ratio, "requested: cores × run time")
 
 
 def _memory_row(memory: MemorySummary) -> ResourceRow:
     note = ""
     if memory.best_peak_bytes is not None:
         note = _describe_coverage(memory.coverage if memory.working_peak_bytes is not None else None)
-    asked = format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known"
+    requested = format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known"
     peak = format_bytes(memory.best_peak_bytes)
-    return ResourceRow("Memory", asked, peak, memory.ratio, note, subject=Subject.MEMORY)
+    return ResourceRow("Memory", requested, peak, memory.ratio, note, subject=Subject.MEMORY)
 
 
 def _gpu_rows(gpu: GpuSummary, requested: int) -> Iterator[ResourceRow]:
@@ -188,7 +188,7 @@ MAX_LIMIT_SECONDS = 365 * DAY_SECONDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfView:
-    """Hold the texts of the form, and the answer or what is wrong with the input."""
+    """Hold the texts of the form, and the result or what is wrong with the input."""
 
     cores: str = ""
     memory: str = ""

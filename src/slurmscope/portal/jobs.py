@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter
@@ -15,12 +16,13 @@ from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, UseTotal
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import AmbiguousName
 from slurmscope.core.units import DAY_SECONDS, format_count, format_some
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
+from slurmscope.jobs.pending.reasons import explain_reason
 from slurmscope.jobs.rule import Severity
 from slurmscope.portal.array import make_array_view
-from slurmscope.portal.context import Context, RequestContext, not_found, require_one_cluster
+from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.nodes import has_node
-from slurmscope.portal.pending import explain_waiting, show_waiting
-from slurmscope.portal.pending_lists import summarize_own
+from slurmscope.portal.pending import explain_pending, show_pending
 from slurmscope.portal.queries import (
     NUMBER,
     PAGE_ROWS,
@@ -35,6 +37,7 @@ from slurmscope.portal.queries import (
     render_query,
 )
 from slurmscope.portal.web.tables import make_job_file
+from slurmscope.reports.find import require_unambiguous
 from slurmscope.reports.page_paths import array_path, job_path, node_path, parse_job
 from slurmscope.slurm.states import ENDED_STATES
 
@@ -111,6 +114,39 @@ _RANGE_DAYS = 30
 
 _WHOLE_ARRAY = re.compile(r"([0-9]{1,10})_\[[^\]]{0,100}\]?\Z", re.ASCII)
 
+MAX_OWN = 5
+
+
+class OwnJob(NamedTuple):
+    """Hold one pending job with its reason in words and its cluster."""
+
+    job: PendingJob
+    meaning: str
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPending:
+    """Hold the pending jobs of one user that start first, and the number of all of them, each task counted."""
+
+    jobs: tuple[OwnJob, ...]
+    count: int
+
+
+def summarize_own(queues: Sequence[PendingQueue], user: str) -> OwnPending:
+    """Return the pending jobs of a user in all clusters, those with the earliest expected start first."""
+    own = [(job, queue.cluster) for queue in queues for job in queue.of_user(user)]
+    ordered = sorted(own, key=lambda one: _start_order(one[0]))
+    return OwnPending(
+        jobs=tuple(OwnJob(job, explain_reason(job.reason).meaning, cluster) for job, cluster in ordered[:MAX_OWN]),
+        count=sum(job.task_count for job, _ in own),
+    )
+
+
+def _start_order(job: PendingJob) -> tuple[bool, int, int]:
+    return job.start_seconds is None, job.start_seconds or 0, -job.submit_seconds
+
+
 router = APIRouter(include_in_schema=False)
 
 ListJobs = Callable[..., JobPage]
@@ -165,8 +201,8 @@ def show_jobs(context: Context) -> Response:
         next_position=render_position(page.next_key),
         is_first=after is None,
         range_fields=make_range_fields(wanted.ranges),
-        views=context.backend.people.views.list_views(context.viewer),
-        view_token=context.backend.sign_in.csrf.issue(context.viewer),
+        views=context.services.views.list_views(context.viewer),
+        view_token=context.services.csrf.issue(context.viewer),
     )
 
 
@@ -190,9 +226,9 @@ def show_array(context: Context, array_id: str) -> Response:
     clusters = {row.cluster for row in rows if row.cluster}
     if is_cut and not context.cluster:
         # The rows may all be of one cluster, and older ones of another.
-        known = context.backend.jobs.clusters()
+        known = context.services.clusters()
         clusters.update(name for name in known if context.has_jobs(replace(wanted, cluster=name)))
-    require_one_cluster("array", array_id, clusters)
+    require_unambiguous("array", array_id, clusters)
     started = [row for row in rows if not row.is_pending]
     if not rows:
         raise not_found()
@@ -201,9 +237,9 @@ def show_array(context: Context, array_id: str) -> Response:
         tasks = _iterate(context.list_jobs, wanted)
         return make_job_file(tasks, table_format, f"array-{array_id}", limit=MAX_TASKS)
     first = context.archive.find(context.viewer, started[0].job_id, cluster=started[0].cluster) if started else ()
-    waiting = context.find_waiting_array(int(array_id), rows[0].cluster)
+    waiting = context.find_pending_array(int(array_id), rows[0].cluster)
     if not first:
-        return show_waiting(context, array_id, waiting[0]) if waiting else _list_tasks(context, wanted)
+        return show_pending(context, array_id, waiting[0]) if waiting else _list_tasks(context, wanted)
     view = make_array_view(rows, first[0].summary)
     shown = {row.shown_id for row in view.incomplete}
     return context.page(
@@ -215,8 +251,8 @@ def show_array(context: Context, array_id: str) -> Response:
         count=sum(row.array_tasks for row in rows),
         is_cut=is_cut,
         wanted=wanted,
-        pending=[explain_waiting(context, one) for one in waiting[:1]],
-        now=context.backend.clock(),
+        pending=[explain_pending(context, one) for one in waiting[:1]],
+        now=context.services.clock(),
     )
 
 
@@ -299,7 +335,7 @@ def _find_page(context: RequestContext, text: str) -> str:
 def _find_job_page(context: RequestContext, shown_id: str, cluster: str) -> str:
     """Return the page of the job or array with this id, or nothing; the page offers a choice if there are several."""
     try:
-        if context.find_waiting(shown_id, cluster) or context.read_report_of(cluster, shown_id) is not None:
+        if context.find_pending(shown_id, cluster) or context.read_report_of(cluster, shown_id) is not None:
             return job_path(shown_id, cluster)
     except AmbiguousName:
         return job_path(shown_id)

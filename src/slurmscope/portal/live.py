@@ -2,10 +2,10 @@
 """Read in the background what the pages show of every cluster: jobs, nodes, the queue and what explains it.
 
 Those of ``accounting.clusters`` are found through slurmdbd, and read only while pages show them. One that does not
-answer does not affect the others.
+respond does not affect the others.
 
 Pages never run a Slurm command: each source is read in the background, at most once per interval, and the last good
-answer is shown while a new one is read or cannot be read.
+value is shown while a new one is read or cannot be read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from slurmscope.accounting.settings import ALL_CLUSTERS
@@ -27,14 +26,13 @@ from slurmscope.cluster.limits import Limits
 from slurmscope.cluster.reservations import Reservations
 from slurmscope.cluster.sdiag import Diag
 from slurmscope.cluster.sinfo import Nodes
-from slurmscope.cluster.squeue import StartWindow
+from slurmscope.cluster.squeue import Jobs, StartWindow
+from slurmscope.core.clock import Clock
 from slurmscope.core.errors import CommandMissing, MalformedAnswer, SourceError
 from slurmscope.exporter.reading import SharedReading, Snapshot
-from slurmscope.jobs.pending import facts as sprio
-from slurmscope.jobs.pending import queue as squeue_waiting
-from slurmscope.jobs.pending.facts import QueueFacts
-from slurmscope.jobs.pending.queue import JobPriorities, WaitingQueue
-from slurmscope.portal.cluster_now import ClusterNow, ClusterState
+from slurmscope.jobs.pending.facts import QueueFacts, read_priorities
+from slurmscope.jobs.pending.queue import JobPriorities, PendingQueue, read_pending
+from slurmscope.portal.cluster_now import ClusterNow, summarize_cluster
 from slurmscope.slurm.cluster_names import NAME, run_in_cluster
 from slurmscope.slurm.command import RunCommand, random_separator
 from slurmscope.slurm.config import ControllerConfig, read_config
@@ -105,27 +103,38 @@ INTERVAL_SECONDS = 30.0
 """Minimum interval between reads of the same kind."""
 WAIT_SECONDS = 0.5
 """How long a page waits for a source of which nothing recent is known."""
+STATE_WAIT_SECONDS = 2.0
+"""How long a page about a cluster waits if no recent state is known."""
+MAX_CLUSTERS = 64
 
 
-class WaitingReadings:
-    """Hold the queue and its explanations; safe to use from any thread."""
+class LiveCluster:
+    """Read the jobs, nodes and queue of one cluster, and what explains its queue; safe to use from any thread."""
 
-    def __init__(
-        self,
-        queue: SharedReading,
-        jobs: SharedReading,
-        nodes: SharedReading,
-        others: Mapping[str, SharedReading],
-        *,
-        config: KnownConfig,
-    ) -> None:
-        """Take the readings; ``others`` are those of :class:`QueueFacts` by the name of its field."""
-        self._config = config
-        self._jobs = jobs
-        self.readings = (queue, *others.values())
-        self._queue = queue
-        self._nodes = nodes
-        self._others = others
+    def __init__(self, run: RunCommand, backend: Backend, named: str = "", clock: Clock | None = None) -> None:
+        """Take what reads the cluster; nothing is read yet. ``named`` is that of :class:`KnownConfig`."""
+        self._clock = clock
+        self._config = config = KnownConfig(run, named)
+        visibility = JobVisibility(run, CONTROLLER)
+        read_jobs = require_all_jobs(lambda: backend.read_jobs(StartWindow(0, 0), time.time()), visibility)
+
+        def read_queue() -> PendingQueue:
+            return read_pending(run, random_separator(), now_seconds=time.time(), cluster=config.cluster)
+
+        self._jobs = self._share("jobs", config.guard(read_jobs))
+        self._nodes = self._share("nodes", config.guard(backend.read_nodes))
+        self._queue = self._share("pending_jobs", config.read_first(require_first(visibility, read_queue)))
+        self._facts = {
+            name: self._share(name, config.guard(read)) for name, read in _read_facts(run, visibility).items()
+        }
+
+    def _share(self, name: str, read: Callable[[], object]) -> SharedReading:
+        return SharedReading(self._config.name(name), read, interval_seconds=INTERVAL_SECONDS, clock=self._clock)
+
+    @property
+    def readings(self) -> tuple[SharedReading, ...]:
+        """Return all readings; the first three are those of the first page."""
+        return self._jobs, self._nodes, self._queue, *self._facts.values()
 
     @property
     def cluster(self) -> str:
@@ -137,14 +146,50 @@ class WaitingReadings:
         """Return whether Slurm's commands could not read the queue at the last attempt; no if there are none here."""
         return self._queue.last_error is not None and self._queue.last_reason != CommandMissing.reason
 
-    def queue(self) -> WaitingQueue | None:
-        """Return the last known queue, and request a new one; None if it cannot be read."""
-        return _value(_refresh(self._queue), WaitingQueue)
+    def now(self) -> ClusterNow:
+        """Return the last known state and request a new one; wait for it only if the last one is too old."""
+        readings = self._jobs, self._nodes
+        for reading in readings:
+            reading.request()
+        until = time.monotonic() + STATE_WAIT_SECONDS
+        jobs, nodes = (_find_latest(reading, until) for reading in readings)
+        ages = [age for reading in readings if (age := reading.age_seconds()) is not None]
+        return summarize_cluster(
+            _value(jobs, Jobs),
+            _value(nodes, Nodes),
+            age_seconds=max(ages, default=None),
+            problems=tuple(self.problems()),
+        )
 
-    def known_queue(self) -> WaitingQueue | None:
+    def problems(self) -> Iterator[str]:
+        """Yield a sentence if jobs or nodes cannot be read, and retry it, so that recovery is noticed on any page."""
+        for reading in (self._jobs, self._nodes):
+            if reading.last_error is not None:
+                reading.request()
+                yield f"Slurm {reading.name} cannot be read: {reading.last_error}"
+
+    def queue_problems(self) -> Iterator[str]:
+        """Yield a sentence if the queue cannot be read, and retry it.
+
+        If no job of this host's cluster can be read, pages show that already.
+        """
+        if self._queue.last_error is not None:
+            self._queue.request()
+            if self._config.named or self._jobs.last_error is None:
+                yield f"{self._config.name('Pending jobs')} cannot be read: {self._queue.last_error}"
+
+    def queue(self) -> PendingQueue | None:
+        """Return the last known queue, and request a new one; None if it cannot be read."""
+        return _value(_refresh(self._queue), PendingQueue)
+
+    def known_queue(self) -> PendingQueue | None:
         """Return the last known queue, and request a new one without waiting for it."""
         self._queue.request()
-        return _value(self._queue.wait(0.0), WaitingQueue)
+        return _value(self._queue.wait(0.0), PendingQueue)
+
+    def request_nodes(self) -> None:
+        """Request the nodes without waiting for them."""
+        self._nodes.request()
 
     def nodes(self, until: float | None = None) -> Nodes | None:
         """Return the last known nodes; None if they cannot be read, until the given monotonic time."""
@@ -152,7 +197,7 @@ class WaitingReadings:
 
     def facts(self, names: Collection[str]) -> QueueFacts:
         """Return what is known of these fields; nodes are always included."""
-        found = {name: _refresh(self._others[name]) for name in names}
+        found = {name: _refresh(self._facts[name]) for name in names}
         hidden = self._config.hidden
         return QueueFacts(
             nodes=self.nodes(),
@@ -163,46 +208,25 @@ class WaitingReadings:
             reservations=None if "reservations" in hidden else _value(found.get("reservations"), Reservations),
         )
 
-    def problems(self) -> Iterator[str]:
-        """Yield a sentence if the queue cannot be read, and retry it.
 
-        If no job of this host's cluster can be read, pages show that already.
-        """
-        if self._queue.last_error is not None:
-            self._queue.request()
-            if self._config.named or self._jobs.last_error is None:
-                yield f"{self._config.name('Pending jobs')} cannot be read: {self._queue.last_error}"
-
-
-def make_waiting_readings(
-    run: RunCommand, visibility: JobVisibility, jobs: SharedReading, nodes: SharedReading, config: KnownConfig
-) -> WaitingReadings:
-    """Return the readings by Slurm's commands."""
-
-    def read_queue() -> WaitingQueue:
-        return squeue_waiting.read_waiting(run, random_separator(), now_seconds=time.time(), cluster=config.cluster)
+def _read_facts(run: RunCommand, visibility: JobVisibility) -> dict[str, Callable[[], object]]:
+    """Return what reads each field of :class:`QueueFacts` except the nodes."""
 
     def scontrol(arguments: tuple[str, ...], parse: Callable[[bytes], T]) -> Callable[[], T]:
         return lambda: parse(run("scontrol", arguments))
 
-    others: dict[str, Callable[[], object]] = {
-        "priorities": require_first(visibility, lambda: sprio.read_priorities(run)),
+    return {
+        "priorities": require_first(visibility, lambda: read_priorities(run)),
         "diag": lambda: sdiag.parse_diag(run(sdiag.COMMAND, sdiag.ARGUMENTS)),
         "limits": scontrol(scontrol_limits.ARGUMENTS, scontrol_limits.parse_limits),
         "licenses": scontrol(scontrol_licenses.ARGUMENTS, scontrol_licenses.parse_licenses),
         "reservations": scontrol(scontrol_reservations.ARGUMENTS, scontrol_reservations.parse_reservations),
     }
 
-    def share(name: str, read: Callable[[], object]) -> SharedReading:
-        return SharedReading(config.name(name), read, interval_seconds=INTERVAL_SECONDS)
 
-    return WaitingReadings(
-        share("pending_jobs", config.read_first(require_first(visibility, read_queue))),
-        jobs,
-        nodes,
-        {name: share(name, config.guard(read)) for name, read in others.items()},
-        config=config,
-    )
+def _find_latest(reading: SharedReading, until: float) -> Snapshot:
+    snapshot = reading.wait(0.0)
+    return snapshot if snapshot.has_value else reading.wait(until)
 
 
 def _refresh(reading: SharedReading, until: float | None = None) -> Snapshot:
@@ -220,67 +244,32 @@ def _value(snapshot: Snapshot | None, kind: type[T]) -> T | None:
     return value if isinstance(value, kind) else None
 
 
-NOW_SECONDS = 30.0
-"""Minimum interval between reads of queue and nodes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveReadings:
-    """Hold the readings of one cluster; none of them is requested yet."""
-
-    jobs: SharedReading
-    nodes: SharedReading
-    state: ClusterState
-    waiting: WaitingReadings
-
-
-def make_own_readings(run: RunCommand, backend: Backend) -> LiveReadings:
-    """Return the readings of this host's cluster."""
-    return _make_readings(run, backend, KnownConfig(run))
-
-
-def make_other_readings(run: RunCommand, cluster: str) -> LiveReadings:
-    """Return the readings of another cluster, by text commands, which find its controller through slurmdbd."""
-    run_there = run_in_cluster(run, cluster)
-    return _make_readings(run_there, TextCommands(run_there), KnownConfig(run_there, cluster))
-
-
-def _make_readings(run: RunCommand, backend: Backend, config: KnownConfig) -> LiveReadings:
-    visibility = JobVisibility(run, CONTROLLER)
-    no_starts = StartWindow(0, 0)
-    read_jobs = require_all_jobs(lambda: backend.read_jobs(no_starts, time.time()), visibility)
-    jobs = SharedReading(config.name("jobs"), config.guard(read_jobs), interval_seconds=NOW_SECONDS)
-    nodes = SharedReading(config.name("nodes"), config.guard(backend.read_nodes), interval_seconds=NOW_SECONDS)
-    return LiveReadings(
-        jobs=jobs,
-        nodes=nodes,
-        state=ClusterState(jobs, nodes),
-        waiting=make_waiting_readings(run, visibility, jobs, nodes, config),
-    )
-
-
-MAX_CLUSTERS = 64
-
-
 class LiveClusters:
-    """Hold the readings of all clusters; safe to use from any thread. An empty name is that of this host's cluster."""
+    """Read all clusters; safe to use from any thread. An empty name is that of this host's cluster."""
 
     def __init__(
         self,
-        own: LiveReadings,
-        make_other: Callable[[str], LiveReadings],
+        run: RunCommand,
+        backend: Backend,
         clusters: Callable[[], Collection[str]],
+        *,
+        has_commands: bool = True,
     ) -> None:
-        """Take the readings of this host's cluster, what makes those of another, and the clusters of accounting."""
-        self._own = own
-        self._make_other = make_other
+        """Take the backend of this host's cluster, and the clusters of accounting, which text commands read.
+
+        Without ``has_commands`` pending jobs are not expected: a site with slurmrestd may have no commands here, and
+        lists archived jobs only.
+        """
+        self.host = LiveCluster(run, backend)
+        self._run = run
         self._clusters = clusters
-        self._others: dict[str, LiveReadings] = {}
+        self._has_commands = has_commands
+        self._others: dict[str, LiveCluster] = {}
         self._lock = threading.Lock()
 
     def own(self) -> str:
         """Return the cluster of this host; empty while it is unknown."""
-        return self._own.waiting.cluster
+        return self.host.cluster
 
     def names(self) -> tuple[str, ...]:
         """Return the clusters that can be read; that of this host is the first, unless :meth:`own` is unknown."""
@@ -289,50 +278,60 @@ class LiveClusters:
 
     def now(self, cluster: str) -> ClusterNow:
         """Return the last known state of a cluster."""
-        readings = self._find(cluster)
-        if readings is None:
+        found = self._find(cluster)
+        if found is None:
             return ClusterNow(problems=(f"This portal does not read the controller of cluster {cluster}.",))
-        return readings.state.now()
+        return found.now()
 
-    def queue(self, cluster: str) -> WaitingQueue | None:
-        """Return the pending jobs of a cluster; None if they cannot be read."""
-        readings = self._find(cluster)
-        return readings.waiting.queue() if readings else None
+    def queue(self, cluster: str) -> PendingQueue | None:
+        """Return the pending jobs of all users of a cluster; None if they cannot be read."""
+        found = self._find(cluster)
+        return found.queue() if found else None
 
-    def other_queues(self) -> tuple[WaitingQueue, ...]:
+    def other_queues(self) -> tuple[PendingQueue, ...]:
         """Return the last known queues of all other clusters, and request new ones; pages do not wait for them."""
-        found = [self._open(name).waiting.known_queue() for name in self._other_names()]
+        found = [self._open(name).known_queue() for name in self._other_names()]
         return tuple(queue for queue in found if queue is not None)
 
     def facts(self, cluster: str, names: Collection[str]) -> QueueFacts:
         """Return what explains the queue of a cluster: these fields, and the nodes."""
-        readings = self._find(cluster)
-        return readings.waiting.facts(names) if readings else QueueFacts()
+        found = self._find(cluster)
+        return found.facts(names) if found else QueueFacts()
 
     def nodes(self, clusters: Collection[str]) -> Mapping[str, Nodes]:
         """Return the nodes of several clusters, as far as they are known; all are read at the same time."""
-        found = {name: readings for name in clusters if (readings := self._find(name)) is not None}
-        for readings in found.values():
-            readings.nodes.request()
+        found = {name: cluster for name in clusters if (cluster := self._find(name)) is not None}
+        for cluster in found.values():
+            cluster.request_nodes()
         until = time.monotonic() + WAIT_SECONDS
-        known = {name: readings.waiting.nodes(until) for name, readings in found.items()}
+        known = {name: cluster.nodes(until) for name, cluster in found.items()}
         return {name: nodes for name, nodes in known.items() if nodes is not None}
 
-    def problems(self) -> Iterator[str]:
-        """Yield a sentence for each queue of another cluster that cannot be read; its own page shows more."""
-        for name in self._other_names():
-            if name in self._others:
-                yield from self._others[name].waiting.problems()
+    def request_first(self) -> None:
+        """Request what the first page shows."""
+        for reading in self.host.readings[:3]:
+            reading.request()
 
-    def _find(self, cluster: str) -> LiveReadings | None:
+    def problems(self) -> Iterator[str]:
+        """Yield a sentence for each part of this host's cluster, and each other queue, that cannot be read."""
+        yield from self.host.problems()
+        if self._has_commands:
+            yield from self.host.queue_problems()
+        if self._has_commands or self.own():
+            for name in self._other_names():
+                if name in self._others:
+                    yield from self._others[name].queue_problems()
+
+    def _find(self, cluster: str) -> LiveCluster | None:
         if cluster in {"", self.own()}:
-            return self._own
+            return self.host
         return self._open(cluster) if cluster in self._other_names() else None
 
-    def _open(self, cluster: str) -> LiveReadings:
+    def _open(self, cluster: str) -> LiveCluster:
         with self._lock:
             if cluster not in self._others:
-                self._others[cluster] = self._make_other(cluster)
+                run = run_in_cluster(self._run, cluster)
+                self._others[cluster] = LiveCluster(run, TextCommands(run), cluster)
             return self._others[cluster]
 
     def _other_names(self) -> tuple[str, ...]:
@@ -341,6 +340,6 @@ class LiveClusters:
         If the controller of this host cannot be read, several are all read by their names; a single one may be its own.
         """
         names, own = self._clusters(), self.own()
-        if not own and (len(names) < 2 or not self._own.waiting.has_failed):
+        if not own and (len(names) < 2 or not self.host.has_failed):
             return ()
         return tuple(name for name in names if name not in {own, ALL_CLUSTERS} and NAME.match(name))[:MAX_CLUSTERS]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show one node: its state, the jobs on it that the viewer may see, their curves, and when it was down.
 
-Other people's nodes are like absent ones: a user may see a node on which one of their jobs has run.
+Other users' nodes are like absent ones: a user may see a node on which one of their jobs has run.
 
 slurmdbd has the events of all clusters, also while a controller is down.
 """
@@ -33,7 +33,8 @@ from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
 from slurmscope.jobs.series import Series
 from slurmscope.portal.charts import encode_charts, make_data_table
-from slurmscope.portal.context import Context, RequestContext, not_found, require_one_cluster
+from slurmscope.portal.context import Context, RequestContext, not_found
+from slurmscope.reports.find import require_unambiguous
 from slurmscope.slurm.command import RunCommand
 
 logger = logging.getLogger(__name__)
@@ -208,15 +209,15 @@ def read_events(context: RequestContext, cluster: str, name: str) -> tuple[NodeE
     """Return when a node was down or drained; reasons are written by staff for staff."""
     live = context.find_live(cluster)
     is_shown = context.viewer.is_staff and live is not None
-    return context.backend.cluster.node_events(live or "", name) if is_shown else None
+    return context.services.node_history(live or "", name) if is_shown else None
 
 
 def _list_clusters(context: RequestContext, name: str) -> list[str]:
     """Return the clusters with a node of this name that the viewer may see; while there is only one, it is empty."""
     if not 0 < len(name) <= 255 or not name.isprintable():
         return []
-    known = context.backend.jobs.clusters()
-    several = sorted({*known, *context.backend.cluster.names()})
+    known = context.services.clusters()
+    several = sorted({*known, *context.services.live.names()})
     candidates = [context.cluster] if context.cluster else several if len(known) > 1 else [""]
     reported = _read_nodes(context, name, candidates) if context.viewer.is_staff else {}
     return [cluster for cluster in candidates if cluster in reported or _has_run(context, cluster, name)]
@@ -230,7 +231,7 @@ def _has_run(context: RequestContext, cluster: str, name: str) -> bool:
 def _read_nodes(context: RequestContext, name: str, clusters: Iterable[str]) -> dict[str, Node]:
     """Return what the controllers of these clusters report about their nodes of a name."""
     live = {cluster: other for cluster in clusters if (other := context.find_live(cluster)) is not None}
-    nodes = context.backend.cluster.nodes(tuple(live.values()))
+    nodes = context.services.live.nodes(tuple(live.values()))
     found = {cluster: find_node(nodes.get(other), name) for cluster, other in live.items()}
     return {cluster: node for cluster, node in found.items() if node is not None}
 
@@ -243,7 +244,7 @@ def find_visible_node(context: RequestContext, name: str) -> tuple[str, Node | N
     clusters = _list_clusters(context, name)
     if not clusters:
         raise not_found()
-    require_one_cluster("node", name, set(clusters))
+    require_unambiguous("node", name, set(clusters))
     cluster = clusters[0]
     context.audit(f"node {context.name_job(name, cluster)}")
     return cluster, _read_nodes(context, name, [cluster]).get(cluster)

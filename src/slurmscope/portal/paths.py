@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serve every page of a job, array or node also under a path that names its cluster, and document these paths.
 
-Routes have the short path only; the cluster is passed beside it, so that no page exists under one of the two alone.
+Routes have the short path only; the cluster is passed separately, so that no page exists under one of the two alone.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from slurmscope.cluster.limits import LimitKind
 from slurmscope.core.units import format_bytes, format_count, format_seconds, format_some
 from slurmscope.jobs.pending.facts import QueueFacts
-from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import LimitUse, explain_reason, find_limits, parse_limit_reason
 from slurmscope.jobs.pending.smaller_request import (
     FreeResources,
@@ -31,7 +31,7 @@ from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.wait_times import WaitingTime, find_cores_class, find_limit_class
-from slurmscope.portal.context import Context, PendingJob, RequestContext, not_found
+from slurmscope.portal.context import Context, FoundPending, RequestContext, not_found
 from slurmscope.slurm.states import WAITING_STATES
 
 MAX_DEPENDENCIES = 50
@@ -111,7 +111,7 @@ class WaitingView:
     cluster: str = ""
 
 
-def needed_facts(job: WaitingJob) -> frozenset[str]:
+def needed_facts(job: PendingJob) -> frozenset[str]:
     """Return the names of the facts that explain a job."""
     names = {"priorities", "diag"}
     if parse_limit_reason(job.word) is not None:
@@ -124,8 +124,8 @@ def needed_facts(job: WaitingJob) -> frozenset[str]:
 
 
 def make_waiting_view(
-    job: WaitingJob,
-    queue: WaitingQueue | None,
+    job: PendingJob,
+    queue: PendingQueue | None,
     facts: QueueFacts,
     waits: WaitsByShape,
     *,
@@ -134,7 +134,7 @@ def make_waiting_view(
 ) -> WaitingView:
     """Explain a job; ``queue`` is None if the job is known from accounting only."""
     known = explain_reason(job.reason)
-    others = queue or WaitingQueue()
+    others = queue or PendingQueue()
     free = find_free(facts.nodes.nodes, job.partitions) if facts.nodes else None
     smaller = suggest_smaller(job, free, others, waits, now_seconds) if free is not None and queue else ()
     return WaitingView(
@@ -184,9 +184,9 @@ def name_cluster(view: WaitingView, cluster: str) -> WaitingView:
     return replace(view, action=name(view.action), suggestions=suggestions)
 
 
-def make_waiting_job(record: JobRecord) -> WaitingJob:
+def make_pending_job(record: JobRecord) -> PendingJob:
     """Make a pending job from its accounting record, for the seconds until the queue is read again."""
-    return WaitingJob(
+    return PendingJob(
         job_id=record.job_id,
         name=record.name,
         user=record.user,
@@ -210,7 +210,7 @@ def make_waiting_job(record: JobRecord) -> WaitingJob:
     )
 
 
-def _find_blockers(job: WaitingJob, facts: QueueFacts, show_time: Callable[[float | None], str]) -> Iterator[Blocker]:
+def _find_blockers(job: PendingJob, facts: QueueFacts, show_time: Callable[[float | None], str]) -> Iterator[Blocker]:
     yield from _find_limit_blockers(job, facts)
     yield from _find_dependencies(job)
     yield from _find_licenses(job, facts)
@@ -220,7 +220,7 @@ def _find_blockers(job: WaitingJob, facts: QueueFacts, show_time: Callable[[floa
         yield Blocker(title="Details from Slurm", text=details.strip())
 
 
-def _find_limit_blockers(job: WaitingJob, facts: QueueFacts) -> Iterator[Blocker]:
+def _find_limit_blockers(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
     reason = parse_limit_reason(job.word)
     if reason is None or facts.limits is None:
         return
@@ -248,7 +248,7 @@ def _format_amount(kind: LimitKind, tres: str, amount: float) -> str:
     return format_bytes(amount) if tres == "mem" else format_count(amount)
 
 
-def _find_dependencies(job: WaitingJob) -> Iterator[Blocker]:
+def _find_dependencies(job: PendingJob) -> Iterator[Blocker]:
     for number, part in enumerate(re.split(r"[,?]", job.dependency) if job.dependency else ()):
         if number >= MAX_DEPENDENCIES:
             return
@@ -262,7 +262,7 @@ def _find_dependencies(job: WaitingJob) -> Iterator[Blocker]:
         yield Blocker(title="Dependency", text=f"{when}{state}", job=target)
 
 
-def _find_licenses(job: WaitingJob, facts: QueueFacts) -> Iterator[Blocker]:
+def _find_licenses(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
     known = {one.name: one for one in facts.licenses.licenses} if facts.licenses else {}
     for part in job.licenses.split(",") if job.licenses else ():
         name, _, count = part.partition(":")
@@ -272,7 +272,7 @@ def _find_licenses(job: WaitingJob, facts: QueueFacts) -> Iterator[Blocker]:
 
 
 def _find_reservations(
-    job: WaitingJob, facts: QueueFacts, show_time: Callable[[float | None], str]
+    job: PendingJob, facts: QueueFacts, show_time: Callable[[float | None], str]
 ) -> Iterator[Blocker]:
     if not job.reservation:
         return
@@ -285,7 +285,7 @@ def _find_reservations(
     yield Blocker(title=f"Reservation {job.reservation}", text="the job starts in this reservation only")
 
 
-def _describe(job: WaitingJob, change: SmallerRequest) -> Suggestion:
+def _describe(job: PendingJob, change: SmallerRequest) -> Suggestion:
     parts = [
         format_some(change.nodes, "node") if change.nodes else "",
         format_some(change.cores, "core") if change.cores else "",
@@ -303,7 +303,7 @@ def _describe(job: WaitingJob, change: SmallerRequest) -> Suggestion:
     return Suggestion(text=text, command=_make_command(job, change))
 
 
-def _make_command(job: WaitingJob, change: SmallerRequest) -> str:
+def _make_command(job: PendingJob, change: SmallerRequest) -> str:
     """Return a command that users may run for a pending job; only its time limit can be changed by one option."""
     if change.time_limit_seconds is None or change.cores or change.nodes or change.memory_bytes or change.gpus:
         return ""
@@ -312,7 +312,7 @@ def _make_command(job: WaitingJob, change: SmallerRequest) -> str:
     return f"scontrol update JobId={_find_target(job)} TimeLimit={f'{days}-' if days else ''}{clock}"
 
 
-def _find_target(job: WaitingJob) -> int:
+def _find_target(job: PendingJob) -> int:
     """Return the ID that commands name to change a job with all its parts."""
     return job.array_job_id or job.het_job_id or job.job_id
 
@@ -323,38 +323,38 @@ router = APIRouter(include_in_schema=False)
 @router.get("/jobs/{shown_id}/waiting")
 def send_waiting(context: Context, shown_id: str) -> Response:
     """Send the part of the page that changes while the job is pending; reload the page once it has started."""
-    pending = context.find_waiting(shown_id)
+    pending = context.find_pending(shown_id)
     if pending is None:
         return _reload_started(context, shown_id)
-    view = replace(explain_waiting(context, pending), shown_id=shown_id)
+    view = replace(explain_pending(context, pending), shown_id=shown_id)
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
-    return HTMLResponse(context.render_part("waiting_body.html", view=view, now=context.backend.clock()))
+    return HTMLResponse(context.render_part("waiting_body.html", view=view, now=context.services.clock()))
 
 
-def show_waiting(context: RequestContext, shown_id: str, pending: PendingJob) -> Response:
+def show_pending(context: RequestContext, shown_id: str, pending: FoundPending) -> Response:
     """Show a pending job under the ID that was requested: a task of an array, or the whole array."""
-    view = replace(explain_waiting(context, pending), shown_id=shown_id)
+    view = replace(explain_pending(context, pending), shown_id=shown_id)
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
-    return context.page("waiting.html", view=view, now=context.backend.clock())
+    return context.page("waiting.html", view=view, now=context.services.clock())
 
 
-def find_pending(report: JobReport | None) -> PendingJob | None:
+def pending_of_report(report: JobReport | None) -> FoundPending | None:
     """Return the pending job of a report, for the seconds until the queue is read again; None if it has started."""
     if report is None or report.record.state not in WAITING_STATES or report.record.has_ended:
         return None
-    return PendingJob(make_waiting_job(report.record), report.record.cluster)
+    return FoundPending(make_pending_job(report.record), report.record.cluster)
 
 
-def explain_waiting(context: RequestContext, pending: PendingJob) -> WaitingView:
+def explain_pending(context: RequestContext, pending: FoundPending) -> WaitingView:
     """Explain a pending job with what is known now of its own cluster."""
     job, cluster = pending.job, pending.cluster or context.own_cluster
-    services, live = context.backend.queue, context.find_live(cluster)
+    services, live = context.services, context.find_live(cluster)
     view = make_waiting_view(
         job,
         pending.queue,
-        QueueFacts() if live is None else services.facts(live, needed_facts(job)),
-        services.waiting_times(cluster, job.partitions[0] if job.partitions else ""),
-        now_seconds=context.backend.clock(),
+        QueueFacts() if live is None else services.live.facts(live, needed_facts(job)),
+        services.wait_times.find(cluster, job.partitions[0] if job.partitions else ""),
+        now_seconds=context.services.clock(),
         show_time=format_time,
     )
     named = context.link_cluster(cluster)

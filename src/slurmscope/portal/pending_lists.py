@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarize the pending jobs of one person, and how long jobs of each shape waited.
+"""List pending jobs together with archived ones.
 
 Both are ordered by submission, newest first, so a page of both is found by the same position. Pending tasks of an
 array are one row.
@@ -7,26 +7,21 @@ array are one row.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
 
 from slurmscope.archive.interface import JobFilter, JobPage, PagePosition
 from slurmscope.archive.job_columns import JobRow, make_pending_row
-from slurmscope.jobs.pending.queue import WaitingJob, WaitingQueue
-from slurmscope.jobs.pending.reasons import explain_reason
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.viewer import Viewer
-from slurmscope.jobs.wait_times import CORES_BOUNDS, LIMIT_BOUNDS_SECONDS, WaitingTime, label_cores, label_limit
 from slurmscope.slurm.states import PENDING
 
 ReadPage = Callable[[], JobPage]
 
 
 def read_merged(
-    queues: Sequence[WaitingQueue],
+    queues: Sequence[PendingQueue],
     read: ReadPage,
     viewer: Viewer,
     wanted: JobFilter,
@@ -38,7 +33,7 @@ def read_merged(
 
     Each of the queues is that of one cluster.
     """
-    waiting = [row for queue in queues for row in islice(list_waiting(queue, viewer, wanted, after), limit + 1)]
+    waiting = [row for queue in queues for row in islice(list_pending(queue, viewer, wanted, after), limit + 1)]
     waiting.sort(key=_position, reverse=True)
     if queues and wanted.state == PENDING:
         return _cut(waiting, limit, has_more=False)
@@ -50,8 +45,8 @@ def read_merged(
     return _cut(rows, limit, has_more=page.next_key is not None)
 
 
-def list_waiting(
-    queue: WaitingQueue, viewer: Viewer, wanted: JobFilter, after: PagePosition | None = None
+def list_pending(
+    queue: PendingQueue, viewer: Viewer, wanted: JobFilter, after: PagePosition | None = None
 ) -> Iterator[JobRow]:
     """Yield the rows of pending jobs that match and that the viewer may see, newest first."""
     if not _may_match(queue, wanted):
@@ -62,7 +57,7 @@ def list_waiting(
             yield make_pending_row(job, queue.cluster)
 
 
-def _candidates(queue: WaitingQueue, viewer: Viewer, wanted: JobFilter) -> Iterable[WaitingJob]:
+def _candidates(queue: PendingQueue, viewer: Viewer, wanted: JobFilter) -> Iterable[PendingJob]:
     if wanted.user:
         return queue.of_user(wanted.user)
     if viewer.is_staff or viewer.coordinates:
@@ -70,14 +65,14 @@ def _candidates(queue: WaitingQueue, viewer: Viewer, wanted: JobFilter) -> Itera
     return queue.of_user(viewer.name)
 
 
-def _may_match(queue: WaitingQueue, wanted: JobFilter) -> bool:
+def _may_match(queue: PendingQueue, wanted: JobFilter) -> bool:
     """Return whether any pending job can match: none has findings, nodes or measured numbers, or runs."""
     is_of_cluster = wanted.cluster in {"", queue.cluster}
     is_of_started = wanted.rule or wanted.node or wanted.ranges
     return is_of_cluster and not is_of_started and wanted.worst is None and wanted.is_running is None
 
 
-def _matches(job: WaitingJob, wanted: JobFilter) -> bool:
+def _matches(job: PendingJob, wanted: JobFilter) -> bool:
     return (
         wanted.state in {"", PENDING, job.state}
         and wanted.account in {"", job.account}
@@ -91,7 +86,7 @@ def _matches(job: WaitingJob, wanted: JobFilter) -> bool:
     )
 
 
-def _has_id(job: WaitingJob, shown_ids: Collection[str]) -> bool:
+def _has_id(job: PendingJob, shown_ids: Collection[str]) -> bool:
     """Return whether a job, its array or one of its pending tasks is named."""
     if job.shown_id in shown_ids or str(job.array_job_id or job.job_id) in shown_ids:
         return True
@@ -116,71 +111,3 @@ def _cut(rows: list[JobRow], limit: int, *, has_more: bool) -> JobPage:
         end += 1
     page = tuple(rows[:end])
     return JobPage(rows=page, next_key=_position(page[-1]) if page and (has_more or len(rows) > end) else None)
-
-
-MAX_OWN = 5
-LEVEL_BOUNDS_SECONDS = (60.0, 600.0, 3600.0, 6 * 3600.0, 86_400.0)
-"""Bounds of the shades of the table of waiting times."""
-
-
-class OwnJob(NamedTuple):
-    """Hold one pending job with its reason in words and its cluster."""
-
-    job: WaitingJob
-    meaning: str
-    cluster: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnWaiting:
-    """Hold the pending jobs of one person that start first, and the number of all of them, each task counted."""
-
-    jobs: tuple[OwnJob, ...]
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingTable:
-    """Hold how long jobs of one partition waited, by cores (rows) and time limit (columns)."""
-
-    partition: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[WaitingTime | None, ...]], ...]
-    jobs: int
-    cluster: str = ""
-    partitions: tuple[str, ...] = ()
-    """Partitions to choose from."""
-
-
-def summarize_own(queues: Sequence[WaitingQueue], user: str) -> OwnWaiting:
-    """Return the pending jobs of a user in all clusters, those with the earliest expected start first."""
-    own = [(job, queue.cluster) for queue in queues for job in queue.of_user(user)]
-    ordered = sorted(own, key=lambda one: _start_order(one[0]))
-    return OwnWaiting(
-        jobs=tuple(OwnJob(job, explain_reason(job.reason).meaning, cluster) for job, cluster in ordered[:MAX_OWN]),
-        count=sum(job.task_count for job, _ in own),
-    )
-
-
-def _start_order(job: WaitingJob) -> tuple[bool, int, int]:
-    return job.start_seconds is None, job.start_seconds or 0, -job.submit_seconds
-
-
-def make_waiting_table(partition: str, waits: Mapping[tuple[int, int], WaitingTime]) -> WaitingTable:
-    """Arrange waiting times by shape; shapes without jobs are None."""
-    limits = range(len(LIMIT_BOUNDS_SECONDS) + 1)
-    rows = tuple(
-        (label_cores(cores), tuple(waits.get((cores, limit)) for limit in limits))
-        for cores in range(len(CORES_BOUNDS) + 1)
-    )
-    return WaitingTable(
-        partition=partition,
-        columns=tuple(map(label_limit, limits)),
-        rows=rows,
-        jobs=sum(wait.jobs for wait in waits.values()),
-    )
-
-
-def rate_wait(seconds: float) -> int:
-    """Return the shade of a waiting time, from 0 to 5."""
-    return bisect_right(LEVEL_BOUNDS_SECONDS, seconds)

@@ -30,7 +30,7 @@ _HINTS = {
 
 
 class RangeField(NamedTuple):
-    """Hold one row of the filter form; texts are as the person wrote them."""
+    """Hold one row of the filter form; texts are as the user wrote them."""
 
     key: str
     label: str
@@ -86,7 +86,7 @@ def write_number(metric: JobMetric, number: float) -> str:
 
 
 def label_range(wanted: MetricRange) -> str:
-    """Return a range for people: ``10 % to 20 %``, ``1 h or more``."""
+    """Return a range as text: ``10 % to 20 %``, ``1 h or more``."""
     low, high = (None if bound is None else _label(wanted.metric, bound) for bound in (wanted.low, wanted.high))
     if low is None:
         return f"less than {high}"

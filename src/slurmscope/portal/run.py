@@ -7,7 +7,7 @@ import asyncio
 import importlib
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,11 +19,14 @@ from slurmscope.core.process import PAGE_OBJECTS, ReloadRequest, settle_memory, 
 from slurmscope.exporter.exporter import configure_log
 from slurmscope.jobs.record import JobAccounting
 from slurmscope.jobs.series import SeriesSource
-from slurmscope.portal.backend import Companion
+from slurmscope.metrics.family import Family
 from slurmscope.portal.settings import PortalSettings, check_settings
 from slurmscope.portal.sign_in.munge import open_munge
+from slurmscope.portal.sign_in.view_as import DemoView
 from slurmscope.portal.web.server import make_server, open_listener
+from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.reporter.settings import ReporterSettings, check_retention
+from slurmscope.reports.scripts import JobScripts
 from slurmscope.reports.sources import Reporting, open_reporting
 
 if TYPE_CHECKING:
@@ -32,27 +35,41 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpParts:
+    """What ``slurmscope up`` and ``slurmscope demo`` add to the portal that runs in their process."""
+
+    families: Callable[[], Iterable[Family]] = tuple
+    """Return metrics for the portal's metrics page."""
+    problems: Callable[[], Iterable[str]] = tuple
+    charts: ClusterCharts | None = None
+    scripts: JobScripts | None = None
+    """Simulated scripts; None where Slurm stores them."""
+    demo_views: tuple[DemoView, ...] = ()
+    """Viewers to choose from in a demo; none in any other portal."""
+
+
 def run_portal(  # noqa: PLR0913 - every part can be replaced
     config: Config,
     environment: Mapping[str, str],
     *,
     series: SeriesSource | None = None,
     accounting: JobAccounting | None = None,
-    beside: Companion | None = None,
+    up: UpParts | None = None,
     ready: Callable[[str], None] = lambda _: None,
     load: Callable[[], Config] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; ``ready`` is called with the address when pages can be opened.
 
-    ``beside`` describes other services in this process. SIGHUP restarts the portal with the configuration that ``load``
+    ``up`` is what ``slurmscope up`` adds. SIGHUP restarts the portal with the configuration that ``load``
     returns, on the same listening socket: clients wait and are not refused. Without ``load`` it changes nothing.
     """
     configure_log(config)
     require_portal()
-    from slurmscope.portal.application import open_app
+    from slurmscope.portal.app import open_app
 
     settle_memory(PAGE_OBJECTS)
-    services = _Services(environment, series, accounting, beside or Companion())
+    sources = _Sources(environment, series, accounting)
     _check_settings(config)
     with ExitStack() as stack, ReloadRequest() as reload_request:
         listener: socket.socket | None = None
@@ -60,8 +77,8 @@ def run_portal(  # noqa: PLR0913 - every part can be replaced
         while is_running:
             settings = config.of(PortalSettings)
             with (
-                services.open_reporting(config) as reporting,
-                open_app(reporting, environment, services.beside) as app,
+                sources.open(config) as reporting,
+                open_app(reporting, environment, up or UpParts()) as app,
             ):
                 if listener is None:
                     listener = stack.enter_context(open_listener(settings.listen_address))
@@ -71,21 +88,20 @@ def run_portal(  # noqa: PLR0913 - every part can be replaced
                 _serve(app, settings, listener, reload_request)
             is_running = reload_request.take()
             if is_running:
-                config = _load_again(config, load, services)
+                config = _load_again(config, load, sources)
     logger.info("stopped")
     return 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Services:
+class _Sources:
     """Hold what stays the same when the configuration is loaded again."""
 
     environment: Mapping[str, str]
     series: SeriesSource | None
     accounting: JobAccounting | None
-    beside: Companion
 
-    def open_reporting(self, config: Config) -> AbstractContextManager[Reporting]:
+    def open(self, config: Config) -> AbstractContextManager[Reporting]:
         return open_reporting(
             config,
             self.environment,
@@ -114,7 +130,7 @@ def _check_settings(config: Config) -> None:
     open_munge(config, {})
 
 
-def _load_again(config: Config, load: Callable[[], Config] | None, services: _Services) -> Config:
+def _load_again(config: Config, load: Callable[[], Config] | None, sources: _Sources) -> Config:
     """Return the new configuration, or the one in force if the new one cannot be used."""
     if load is None:
         logger.warning("SIGHUP does not reload the configuration here; restart to change it")
@@ -122,7 +138,7 @@ def _load_again(config: Config, load: Callable[[], Config] | None, services: _Se
     try:
         loaded = load()
         _check_settings(loaded)
-        with services.open_reporting(loaded):
+        with sources.open(loaded):
             pass
     except SlurmscopeError as error:
         logger.error("configuration not reloaded", extra=fields(error=str(error)))
@@ -137,7 +153,7 @@ def _load_again(config: Config, load: Callable[[], Config] | None, services: _Se
 def require_portal() -> None:
     """Import the web packages, before files are created or threads started; raise if the extra is missing."""
     try:
-        importlib.import_module("slurmscope.portal.application")
+        importlib.import_module("slurmscope.portal.app")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("slurmscope"):
             raise

@@ -148,7 +148,7 @@ def total_savings(context: RequestContext, by: AdviceGroup, days: int, cluster: 
 
 
 def _total(context: RequestContext, by: AdviceGroup, days: int, cluster: str, limit: int) -> tuple[AdviceTotal, ...]:
-    return context.backend.jobs.advice.total_outcomes(
+    return context.services.advice.total_outcomes(
         context.viewer, by, since_seconds=context.since(days), cluster=cluster, limit=limit
     )
 

@@ -93,7 +93,7 @@ def send_user(context: Context, name: Annotated[str, Path(max_length=200)]) -> S
     is_self = name == context.viewer.name
     if not name.isprintable() or not (is_self or context.viewer.is_staff or context.has_jobs(wanted)):
         raise HTTPException(404, f"User {name} does not exist")
-    uid = context.backend.people.find_uid(name)
+    uid = context.services.find_uid(name)
     rows = context.archive.list_jobs(context.viewer, wanted, limit=MAX_JOBS).rows
     if uid is None and not rows:
         raise HTTPException(404, f"User {name} does not exist")

@@ -124,7 +124,7 @@ def parse_time_zone(given: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalSettings:
-    """Hold where the portal listens and how people sign in."""
+    """Hold where the portal listens and how users sign in."""
 
     listen_address: ListenAddress = setting(
         ListenAddress(host="127.0.0.1", port=8080),

@@ -93,12 +93,12 @@ def make_staff_section(context: RequestContext, thing: NotedThing) -> StaffSecti
     """Return the notes and tags, with the token of their forms; None unless the viewer is staff."""
     if not context.viewer.is_staff:
         return None
-    store = context.backend.people.notes
+    store = context.services.notes
     return StaffSection(
         thing=thing,
         notes=store.list_notes(context.viewer, thing),
         tags=store.list_tags(context.viewer, thing),
-        token=context.backend.sign_in.csrf.issue(context.viewer),
+        token=context.services.csrf.issue(context.viewer),
     )
 
 
@@ -118,11 +118,13 @@ def change_notes(  # noqa: PLR0913 - the fields of the form
     ``text`` is the note, the number of the note to delete, or the tag.
     """
     require_staff(context)
-    context.backend.sign_in.csrf.check(context.viewer, token, context.request.scope)
+    context.services.csrf.check(context.viewer, token, context.request.scope)
     thing, page = _find_thing(context, kind, name, cluster)
     # With the time: repeated access to the same subject is recorded once, but every change must be recorded.
-    context.audit(f"{change} on {kind} {context.name_job(name, thing.cluster)}, {format_time(context.backend.clock())}")
-    store, viewer = context.backend.people.notes, context.viewer
+    context.audit(
+        f"{change} on {kind} {context.name_job(name, thing.cluster)}, {format_time(context.services.clock())}"
+    )
+    store, viewer = context.services.notes, context.viewer
     if change is NoteChange.ADD_NOTE:
         store.add_note(viewer, thing, _parse_note(text))
     elif change is NoteChange.DELETE_NOTE:
@@ -137,7 +139,7 @@ def show_tags(context: Context) -> Response:
     """Show staff all tags, with the jobs and users that have them."""
     require_staff(context)
     context.audit("tags of all users")
-    return context.page("tags.html", tags=group_tagged(context.backend.people.notes.list_tagged(context.viewer)))
+    return context.page("tags.html", tags=group_tagged(context.services.notes.list_tagged(context.viewer)))
 
 
 @router.post("/views")
@@ -149,14 +151,14 @@ def save_view(
     token: Annotated[str, Form(alias=FIELD)] = "",
 ) -> Response:
     """Save the filter of a list under a name, and return to the list."""
-    context.backend.sign_in.csrf.check(context.viewer, token, context.request.scope)
+    context.services.csrf.check(context.viewer, token, context.request.scope)
     if is_shared and not context.viewer.is_staff:
         raise Refused("Only support staff and administrators can share a view.")
     if not name.strip() or not name.isprintable():
         raise BadQuery("The name of a view must be printable text.")
     # Parsed and written again: only a filter of the list is ever saved.
     kept = render_query(parse_filter(dict(parse_qsl(query.removeprefix("?")))))
-    context.backend.people.views.save_view(context.viewer, name.strip(), kept, is_shared=is_shared)
+    context.services.views.save_view(context.viewer, name.strip(), kept, is_shared=is_shared)
     return RedirectResponse(f"{context.base_path}/jobs{kept}#views", 303)
 
 
@@ -167,8 +169,8 @@ def delete_view(
     token: Annotated[str, Form(alias=FIELD)] = "",
 ) -> Response:
     """Delete a view of the viewer, and return to the list."""
-    context.backend.sign_in.csrf.check(context.viewer, token, context.request.scope)
-    context.backend.people.views.delete_view(context.viewer, view_id)
+    context.services.csrf.check(context.viewer, token, context.request.scope)
+    context.services.views.delete_view(context.viewer, view_id)
     return RedirectResponse(f"{context.base_path}/jobs#views", 303)
 
 

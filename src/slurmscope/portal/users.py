@@ -224,7 +224,7 @@ def _total(context: RequestContext, wanted: JobFilter, by: GroupBy) -> tuple[Use
 
 def _sees_all(context: RequestContext, wanted: JobFilter) -> bool:
     """Return whether the viewer may see all jobs of an account, in every shown cluster."""
-    clusters = (wanted.cluster,) if wanted.cluster else context.backend.jobs.clusters() or ("",)
+    clusters = (wanted.cluster,) if wanted.cluster else context.services.clusters() or ("",)
     viewer = context.viewer
     return viewer.is_staff or all(viewer.coordinates_account(wanted.account, name) for name in clusters)
 
@@ -233,18 +233,18 @@ def _make_digest_form(context: RequestContext, name: str) -> DigestForm | None:
     """Make the form on a user's page; None for viewers who may not change the setting."""
     if not _may_change_digest(context.viewer, name):
         return None
-    is_sent = not context.backend.people.opt_outs.is_opted_out(name)
-    return DigestForm(is_sent=is_sent, token=context.backend.sign_in.csrf.issue(context.viewer))
+    is_sent = not context.services.opt_outs.is_opted_out(name)
+    return DigestForm(is_sent=is_sent, token=context.services.csrf.issue(context.viewer))
 
 
 def _change_digest(context: RequestContext, name: str, choice: DigestChoice, token: str) -> None:
     """Apply the form, or reject it; changes by admins are audited first."""
     if not _may_change_digest(context.viewer, name):
         raise Refused("Only this user and the administrators of the portal can change this setting.")
-    context.backend.sign_in.csrf.check(context.viewer, token, context.request.scope)
+    context.services.csrf.check(context.viewer, token, context.request.scope)
     # With the time: repeated access to the same subject is recorded once, but every change must be recorded.
-    context.audit(f"digest of {name}: {choice}, {format_time(context.backend.clock())}", owner=name)
-    context.backend.people.opt_outs.set_opt_out(name, is_opted_out=choice is DigestChoice.STOP)
+    context.audit(f"digest of {name}: {choice}, {format_time(context.services.clock())}", owner=name)
+    context.services.opt_outs.set_opt_out(name, is_opted_out=choice is DigestChoice.STOP)
 
 
 def _may_change_digest(viewer: Viewer, name: str) -> bool:

@@ -110,7 +110,7 @@ def show_waste(context: Context) -> Response:
             lambda: context.archive.total(context.viewer, recent, by, limit=1000, order=order),
         )
         return make_table_response(make_total_table(totals.value), table_format, f"waste-{by}")
-    groups = (GroupBy.CLUSTER, *_GROUPS) if len(context.backend.jobs.clusters()) > 1 else _GROUPS
+    groups = (GroupBy.CLUSTER, *_GROUPS) if len(context.services.clusters()) > 1 else _GROUPS
     sums = context.share(("waste", recent, order), lambda: _sum_up(context, recent, order, groups))
     return context.page(
         "waste.html",

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from slurmscope.archive.interface import Archive, JobFilter
-from slurmscope.core.errors import AmbiguousName, SourceError
+from slurmscope.core.errors import SourceError
 from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
+from slurmscope.reports.find import require_unambiguous
 from slurmscope.reports.make import ReportMaker
 from slurmscope.slurm.states import REVOKED
 
@@ -53,7 +54,7 @@ def find_array(
     originals = [record for record in records if record.state != REVOKED]
     records = originals if originals or archived else records
     clusters = {name for name, _ in archived} | {record.cluster for record in records}
-    _require_one_cluster(array_id, clusters)
+    require_unambiguous("array", str(array_id), clusters)
     others = [record for record in records if _task(record) not in archived][:MAX_TASKS]
     reports = (*archived.values(), *maker.make(others))
     return tuple(sorted(reports, key=lambda report: _order(report.record)))[:MAX_TASKS]
@@ -67,15 +68,10 @@ def _read_archived(viewer: Viewer, array_id: int, cluster: str, archive: Archive
     if page.next_key is not None and not cluster:
         # The rows may all be of one cluster, and older ones of another.
         pages = {name: archive.list_jobs(viewer, replace(wanted, cluster=name), limit=1) for name in archive.clusters()}
-        _require_one_cluster(array_id, {name for name, found in pages.items() if found.rows})
+        require_unambiguous("array", str(array_id), {name for name, found in pages.items() if found.rows})
     for row in page.rows:
         if row.array_job_id == array_id:
             yield from archive.find(viewer, row.job_id, cluster=row.cluster)
-
-
-def _require_one_cluster(array_id: int, clusters: set[str]) -> None:
-    if len(clusters) > 1:
-        raise AmbiguousName("array", str(array_id), clusters)
 
 
 def _newest(records: Iterable[JobRecord]) -> list[JobRecord]:

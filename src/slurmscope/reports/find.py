@@ -81,11 +81,11 @@ class Outages:
             self._known[server] = (message, self._clock())
 
     def clear(self, server: str) -> None:
-        """Record that a server has answered."""
+        """Record that a server has responded."""
         with self._lock:
             self._known.pop(server, None)
 
-    def messages(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[str, ...]:
         """Return a message for each server that has a problem now."""
         now = self._clock()
         with self._lock:
@@ -150,7 +150,7 @@ class ReportFinder:
         if report and not cluster and shown_id.isdecimal():
             tasks = tuple(self._find_tasks(viewer, shown_id, report.record.cluster))
             if not is_one_job(shown_id, [report.record.user, *(task.user for task in tasks)]):
-                _require_one_cluster(shown_id, {report.record.cluster, *(task.cluster for task in tasks)})
+                require_unambiguous("job", shown_id, {report.record.cluster, *(task.cluster for task in tasks)})
         return report
 
     def _find(self, viewer: Viewer, shown_id: str, cluster: str) -> JobReport | None:
@@ -203,7 +203,7 @@ class ReportFinder:
         try:
             rows = self._archive.find_shown(viewer, shown_id, cluster=cluster)
             if not is_one_job(shown_id, [row.user for row in rows]):
-                _require_one_cluster(shown_id, {row.cluster for row in rows})
+                require_unambiguous("job", shown_id, {row.cluster for row in rows})
             newest = max(rows, key=_run_key, default=None)
             reports = self._archive.find(viewer, newest.job_id, cluster=newest.cluster) if newest else ()
         except ArchiveError as error:
@@ -286,9 +286,10 @@ def _cache_key(shown_id: str, cluster: str) -> str:
     return f"{shown_id} {cluster}"
 
 
-def _require_one_cluster(shown_id: str, clusters: set[str]) -> None:
+def require_unambiguous(kind: str, name: str, clusters: set[str]) -> None:
+    """Let the viewer choose if a name exists in several clusters."""
     if len(clusters) > 1:
-        raise AmbiguousName("job", shown_id, clusters)
+        raise AmbiguousName(kind, name, clusters)
 
 
 def _choose_cluster(shown_id: str, found: Sequence[JobRecord], archived: JobReport | None) -> str:
@@ -299,7 +300,7 @@ def _choose_cluster(shown_id: str, found: Sequence[JobRecord], archived: JobRepo
     if is_one_job(shown_id, [run.user for run in runs]):
         clusters = {max(runs, key=_run_key).cluster}
         archived_in &= clusters
-    _require_one_cluster(shown_id, clusters | archived_in)
+    require_unambiguous("job", shown_id, clusters | archived_in)
     return "" if archived_in and _is_ended(archived) else next(iter(clusters), "")
 
 

@@ -107,7 +107,7 @@ class LocalJobs:
         Raises SourceError or ArchiveError when the job was not found and a source could not be read.
         """
         report = self._reporting.finder.report(EVERYTHING, shown_id, cluster)
-        outages = self._reporting.outages.messages()
+        outages = self._reporting.outages.problems()
         if report is None and outages:
             raise SourceError(f"job {shown_id} was not found: {'; '.join(outages)}")
         archive = self._reporting.archive
@@ -165,7 +165,7 @@ class LocalJobs:
             found: Iterable[JobRecord] = self._reporting.accounting.read_jobs(sorted(bases))
         else:
             found = self._read_user(wanted, limit)
-        records = [record for record in found if _matches(record, wanted) and _record_id(record) not in archived]
+        records = [record for record in found if _matches(record, wanted) and _run_id(record) not in archived]
         records.sort(key=lambda record: record.submit_seconds, reverse=True)
         return [make_job_row(report) for report in self._reporting.maker.make(records[: limit + 1])]
 
@@ -189,6 +189,12 @@ def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[
         yield LocalJobs(reporting, ScriptReader(SlurmCommands(config.of(SlurmSettings), environment).run))
 
 
+def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, cluster: str = "") -> JobReport | None:
+    """Return the newest run of a job from the sources of this host; see :meth:`LocalJobs.report`."""
+    with open_local_jobs(config, environment) as jobs:
+        return jobs.report(job_id, cluster)
+
+
 def _matches(record: JobRecord, wanted: JobFilter) -> bool:
     return (
         wanted.cluster in {"", record.cluster}
@@ -199,9 +205,5 @@ def _matches(record: JobRecord, wanted: JobFilter) -> bool:
     )
 
 
-def _run_id(row: JobRow) -> tuple[str, int, int]:
-    return row.cluster, row.job_id, row.submit_seconds
-
-
-def _record_id(record: JobRecord) -> tuple[str, int, int]:
-    return record.cluster, record.job_id, record.submit_seconds
+def _run_id(run: JobRow | JobRecord) -> tuple[str, int, int]:
+    return run.cluster, run.job_id, run.submit_seconds

@@ -58,7 +58,7 @@ _LATER_CURVES = frozenset({*TRACED_CURVES, *TRACED_BY_NODE, *PROFILED_CURVES})
 _GPU_SIGNS = ("gpu_held_idle", "gpu_memory", "gpu")
 
 UNREACHABLE = (ServerRefused, ServerTimedOut)
-"""A server that does not answer one query will not answer the next one either."""
+"""A server that does not respond to one query will not respond to the next one either."""
 
 _PID = PROCESS_LABELS.index("pid")
 
@@ -96,7 +96,7 @@ class Measurements:
 def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: float, until: float) -> Measurements:
     """Run every query for jobs of one cluster with different ids; failed queries are listed among the problems.
 
-    Raises one of :data:`UNREACHABLE` when the server does not answer at all.
+    Raises one of :data:`UNREACHABLE` when the server does not respond at all.
     """
     spans = {record.job_id: span for record in records if (span := run_span(record, now_seconds))}
     if not spans:
@@ -215,7 +215,7 @@ def _may_succeed_later(result: Result) -> TypeGuard[SourceError]:
 
 
 def _run_all(reads: Sequence[Read], concurrency: int) -> list[tuple[str, Result]]:
-    """Run the first query alone, to see whether the server answers, and the others concurrently."""
+    """Run the first query alone, to see whether the server responds, and the others concurrently."""
     first = reads[0]()
     with ThreadPoolExecutor(concurrency) as pool:
         futures = [pool.submit(read) for read in reads[1:]]

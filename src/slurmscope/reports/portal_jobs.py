@@ -43,7 +43,7 @@ from slurmscope.reports.page_paths import is_cluster, job_path
 from slurmscope.reports.settings import ClientSettings, is_private
 from slurmscope.slurm.munge import make_credential, make_payload
 
-ANSWER_LIMIT_BYTES = 64 << 20
+RESPONSE_LIMIT_BYTES = 64 << 20
 _MESSAGE_LIMIT = 500
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class _Choices(msgspec.Struct):
 
 
 class PortalClient:
-    """Read answers of the API; every failure is a SlurmscopeError with what to do."""
+    """Read responses of the API; every failure is a SlurmscopeError with what to do."""
 
     def __init__(self, address: ServerAddress, settings: ClientSettings, environment: Mapping[str, str]) -> None:
         """Choose how to authenticate; the portal is not called yet."""
@@ -68,21 +68,21 @@ class PortalClient:
         self._tls = tls_context(settings.ca_file) if address.is_tls else None
 
     def get(self, path: str, decode: Callable[[bytes], T], *, job: str = "") -> T | None:
-        """Return a decoded answer; None if the portal answers that it has no such thing.
+        """Return a decoded response; None if the portal has no such thing.
 
         Raises AmbiguousName if ``job``, whose ID the path names, exists in several clusters.
         """
-        answer = self._send(path)
-        if answer.status == 404:
+        response = self._send(path)
+        if response.status == 404:
             return None
-        if answer.status == 300 and (clusters := _find_choices(answer.body)):
+        if response.status == 300 and (clusters := _find_choices(response.body)):
             raise AmbiguousName("job", job, clusters)
-        if answer.status != 200:
-            raise self._refusal(answer)
+        if response.status != 200:
+            raise self._refusal(response)
         try:
-            return decode(answer.body)
+            return decode(response.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._unreadable(answer.body) from error
+            raise self._unreadable(response.body) from error
 
     def _send(self, path: str) -> HttpAnswer:
         headers = {"Accept": "application/json", **self._credentials()}
@@ -91,21 +91,21 @@ class PortalClient:
             HttpRequest(path=path, headers=headers),
             deadline=time.monotonic() + self._settings.timeout,
             tls=self._tls,
-            limit_bytes=ANSWER_LIMIT_BYTES,
+            limit_bytes=RESPONSE_LIMIT_BYTES,
         )
 
-    def _refusal(self, answer: HttpAnswer) -> ServerError:
-        reason = _find_reason(answer.body)
-        if 300 <= answer.status < 400:
+    def _refusal(self, response: HttpAnswer) -> ServerError:
+        reason = _find_reason(response.body)
+        if 300 <= response.status < 400:
             return ServerRefused(
                 f"{self.address} redirects to another address, which is not followed; set portal.url to the portal "
                 "itself, whose /api/ must not require interactive sign-in"
             )
-        if answer.status == 401:
+        if response.status == 401:
             return ServerRefused(f"{self.address} did not accept your identity: {reason}")
-        if answer.status in {429, 503}:
+        if response.status in {429, 503}:
             return ServerBusy(f"{self.address} is busy: {reason}")
-        return ServerRefused(f"{self.address} answered with status {answer.status}: {reason}")
+        return ServerRefused(f"{self.address} answered with status {response.status}: {reason}")
 
     def _unreadable(self, body: bytes) -> ServerError:
         if body.lstrip()[:1] not in {b"{", b"["}:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from slurmscope.accounting.sacct import read_environment, read_script
 from slurmscope.core.errors import SourceError
@@ -30,6 +31,18 @@ class _Stored:
     is_stored: bool = False
     checked_at: float = -KNOWN_SECONDS
     checking: threading.Lock = field(default_factory=threading.Lock)
+
+
+class JobScripts(Protocol):
+    """Read the scripts of jobs: those that Slurm stored, or simulated ones."""
+
+    def read(self, record: JobRecord) -> JobScript | None:
+        """Return the script of a job; None if it is not stored. Raises SourceError if accounting cannot be read."""
+        ...
+
+    def is_stored(self, cluster: str = "") -> bool:
+        """Return at once whether a cluster stores scripts; without a name it is that of this host."""
+        ...
 
 
 class ScriptReader:

@@ -20,7 +20,7 @@ CPU_TIME = CURVES["cpu"].metric
 MIN_RUN_SECONDS = 180
 """How long a job has run when its series must have arrived, with a usual scrape interval."""
 MOST_SKEW_SECONDS = 60.0
-"""Some servers answer for half a minute ago, when they have all samples."""
+"""Some servers respond with data of half a minute ago, when they have all samples."""
 
 ADVICE = {
     "time series": "check that Prometheus runs, and prometheus.url, its password or token, and its certificate",
@@ -113,8 +113,8 @@ def _check_nodes(settings: PrometheusSettings, run: RunCommand, count: int) -> I
 
 def _busy_nodes(run: RunCommand, seconds: float) -> Iterator[str]:
     """Yield the nodes of jobs that have run for so long."""
-    answer = run("squeue", ("--noheader", "--states=RUNNING", "--format=%M %N"))
-    for line in answer.decode("utf-8", "replace").splitlines():
+    output = run("squeue", ("--noheader", "--states=RUNNING", "--format=%M %N"))
+    for line in output.decode("utf-8", "replace").splitlines():
         elapsed, _, nodes = line.strip().partition(" ")
         if _elapsed_seconds(elapsed) >= seconds:
             with contextlib.suppress(ValueError):  # not a list of nodes

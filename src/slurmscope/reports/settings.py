@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,10 +19,11 @@ from slurmscope.core.units import parse_bytes, parse_seconds
 from slurmscope.exporter.settings import LogSettings
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.jobs.findings import RULES
+from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Rule
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.recorder.settings import RecorderSettings
-from slurmscope.reports.page_paths import job_path
+from slurmscope.reports.page_paths import array_path, job_path, shown_cluster
 from slurmscope.slurm.command import SlurmSettings
 
 
@@ -207,6 +208,23 @@ class MailSettings:
     timeout: float = 20.0
     """Timeout for the SMTP server."""
     portal_url: str = setting("", help="URL of the portal, for links in mails and reports.", metavar="URL")
+
+
+def link_to(report: JobReport, settings: MailSettings, clusters: Sequence[str] = (), *, chosen: str = "") -> str:
+    """Return the address of a job's page in the portal, or an empty text without a portal.
+
+    ``clusters`` are those of the archive: among several, the address names that of the job. It names ``chosen``, the
+    cluster that the user chose, in any case.
+    """
+    record = report.record
+    path = job_path(record.shown_id, chosen or shown_cluster(record.cluster, clusters))
+    return f"{settings.portal_url.rstrip('/')}{path}" if settings.portal_url else ""
+
+
+def link_to_array(array_id: str, cluster: str, settings: MailSettings, clusters: Sequence[str] = ()) -> str:
+    """Return the address of the page of an array, as :func:`link_to` that of a job."""
+    path = array_path(array_id, shown_cluster(cluster, clusters))
+    return f"{settings.portal_url.rstrip('/')}{path}" if settings.portal_url else ""
 
 
 def command_sections() -> Iterator[Section]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +14,16 @@ from slurmscope.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.check import Check
 from slurmscope.core.config import Config
-from slurmscope.core.errors import ConfigError, MalformedAnswer, MissingExtraError, SlurmscopeError, SourceError
+from slurmscope.core.errors import ConfigError, MalformedAnswer, MissingExtraError, SlurmscopeError
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.record import JobAccounting
-from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.series import Curves, JobSpan, SeriesQuery, SeriesSource, Totals
-from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.prometheus.query_counters import QueryCounters
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.recorder.settings import RecorderSettings
 from slurmscope.reports.find import KnownClusters, Outages, ReportFinder
-from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.reports.make import ReportMaker
-from slurmscope.reports.resubmission import NodeSizes, add_resubmission
+from slurmscope.reports.resubmission import NodeSizes
 from slurmscope.reports.settings import thresholds_of
 from slurmscope.slurm.cluster_names import ClusterNames, read_own_name, run_in_cluster
 from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings
@@ -91,7 +88,7 @@ def require_one_cluster(accounting: AccountingSettings) -> None:
 
 
 def check_controller(run: RunCommand, cluster: str) -> Check:
-    """Check that the controller of another cluster answers Slurm's commands with -M, and is the one of that cluster."""
+    """Check that the controller of another cluster responds to commands with -M, and is the one of that cluster."""
     name = f"controller of {cluster}"
     try:
         found = read_config(run_in_cluster(run, cluster)).cluster_name.lower()
@@ -151,11 +148,11 @@ class Reporting:
     accounting: JobAccounting
     maker: ReportMaker
     finder: ReportFinder
+    clusters: KnownClusters
+    """The clusters that have jobs in the archive."""
     outages: Outages
     prometheus: QueryClient | None
     """The client for Prometheus queries; None without Prometheus."""
-    clusters: Callable[[], tuple[str, ...]] = tuple
-    """Return the clusters that have jobs in the archive."""
 
     @property
     def query_counters(self) -> QueryCounters | None:
@@ -203,21 +200,6 @@ def open_reporting(
             outages=outages,
             prometheus=prometheus,
         )
-
-
-def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, cluster: str = "") -> JobReport | None:
-    """Return the newest run of a job; None when there is no such job.
-
-    Raises SourceError or ArchiveError when the job was not found and a source could not be read.
-    """
-    with open_reporting(config, environment, series=open_recorded(config, environment)) as reporting:
-        report = reporting.finder.report(EVERYTHING, job_id, cluster)
-        if report:
-            report = add_resubmission(reporting.archive, WaitingTimesCache(reporting.archive), EVERYTHING, report)
-        outages = reporting.outages.messages()
-    if report is None and outages:
-        raise SourceError(f"job {job_id} was not found: {'; '.join(outages)}")
-    return report
 
 
 def read_clusters(config: Config) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 """Read finer curves for a part of a run, once for all who request it.
 
 Results are cached, and one is read at a time for each part: a page without scripts requests each of its charts. What is
-not cached counts against the limits of the person who requests it.
+not cached counts against the limits of the user who requests it.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class Zoomer:
         self._limits = LookupLimits(clock, message=MESSAGE)
         self._cache = Cache[ZoomedReport](_keep_seconds, max_keys=MAX_KEPT, clock=clock)
 
-    def zoom(self, person: str, report: JobReport, part: RunPart, points: int = MAX_CHART_POINTS) -> ZoomedReport:
-        """Return the part of a run for a person who may see the job; raise TooManyLookups beyond the person's limit."""
+    def zoom(self, user: str, report: JobReport, part: RunPart, points: int = MAX_CHART_POINTS) -> ZoomedReport:
+        """Return the part of a run for a user who may see the job; raise TooManyLookups beyond the user's limit."""
         names = find_curves(report)
         series = self._series
         if series is None or not names or not self._is_own(report.record.cluster):
@@ -150,8 +150,8 @@ class Zoomer:
         key = (*_identity(report), part, points)
         if key in self._cache:
             return self._cache.get(key, read)
-        with self._limits.turn(person):
-            self._limits.count(person)
+        with self._limits.turn(user):
+            self._limits.count(user)
             return self._cache.get(key, read)
 
     def _read(

@@ -19,16 +19,15 @@ from slurmscope.core.config import Config
 from slurmscope.core.errors import SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.exporter.collector import Role
-from slurmscope.exporter.exporter import Exporter, configure_log, enabled_collectors
+from slurmscope.exporter.exporter import Exporter, configure_log
 from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import Viewer, ViewerRole
-from slurmscope.portal.backend import Companion
-from slurmscope.portal.run import require_portal, run_portal
+from slurmscope.portal.run import UpParts, require_portal, run_portal
 from slurmscope.portal.sign_in.view_as import DemoView
 from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.recorder.recorder import Recorder
-from slurmscope.recorder.settings import RECORDED_METRICS, RecorderSettings
+from slurmscope.recorder.settings import RecorderSettings
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.scripts import add_findings
@@ -38,7 +37,7 @@ from slurmscope.simulator.history.accounting import JoinedAccounting, SimulatedA
 from slurmscope.simulator.history.history import History, make_script
 from slurmscope.simulator.history.workload_series import ClusterSeries, SimulatedSeries, SplitSeries, samples_at
 from slurmscope.simulator.history.workloads import Workload
-from slurmscope.up.scrapes import OwnCollectors, recording_families
+from slurmscope.up.scrapes import open_collectors, recording_families
 
 if TYPE_CHECKING:
     from slurmscope.archive.sql_archive import SqlArchive
@@ -108,13 +107,13 @@ def run_demo(
             stack.enter_context(_fill_first(reporting.archive, reporting.maker, accounting).filling(is_ready))
         stack.callback(head_start.cancel)
         stack.enter_context(_record_workloads(workloads, exporters, recorder, is_recorded, is_ready))
-        beside = Companion(
+        up = UpParts(
             families=partial(recording_families, recorder),
-            charts=ClusterCharts(recorder.series()).get,
-            scripts=_make_script,
+            charts=ClusterCharts(recorder.series()),
+            scripts=_SimulatedScripts(),
             demo_views=make_views(demo.cluster),
         )
-        return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
+        return run_portal(config, environment, series=series, accounting=accounting, up=up, ready=begin)
 
 
 def _skip_ended(archive: SqlArchive, clusters: Iterable[str]) -> None:
@@ -135,7 +134,7 @@ def _make_accounts(demo: Demo) -> dict[str, SimulatedAccounting]:
 
 
 def make_views(cluster: SimulatedCluster) -> tuple[DemoView, ...]:
-    """Return one person with the rights of staff, of a coordinator, and of a user without any."""
+    """Return one user with the rights of staff, of a coordinator, and of a user without any."""
     name, account = cluster.users[0].name, cluster.accounts[0]
     return (
         DemoView(
@@ -154,8 +153,14 @@ def make_views(cluster: SimulatedCluster) -> tuple[DemoView, ...]:
     )
 
 
-def _make_script(record: JobRecord) -> JobScript:
-    return add_findings(JobScript(text=make_script(record)), record)
+class _SimulatedScripts:
+    """Make a script for each job."""
+
+    def read(self, record: JobRecord) -> JobScript:
+        return add_findings(JobScript(text=make_script(record)), record)
+
+    def is_stored(self, cluster: str = "") -> bool:
+        return True
 
 
 @contextmanager
@@ -172,7 +177,7 @@ def _record_workloads(
     """
     with ExitStack() as stack:
         own = [
-            stack.enter_context(closing(_cluster_collectors(exporter)))
+            stack.enter_context(closing(open_collectors(exporter)))
             for exporter in exporters
             if exporter.role is Role.CLUSTER
         ]
@@ -196,13 +201,6 @@ def _record_workloads(
         stack.enter_context(run_periodically("workloads", ROUND_SECONDS, record, first=record_past, stopping=stopping))
         stack.callback(end)
         yield
-
-
-def _cluster_collectors(exporter: Exporter) -> OwnCollectors:
-    config = exporter.load()
-    return OwnCollectors(
-        exporter.make_readings(config), enabled_collectors(exporter.role, config), metrics=RECORDED_METRICS
-    )
 
 
 def backfill(

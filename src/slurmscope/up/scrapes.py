@@ -20,12 +20,14 @@ from dataclasses import replace
 
 from slurmscope.core.errors import MalformedAnswer, ServerError, ServerRefused, SlurmscopeError
 from slurmscope.core.log import fields
+from slurmscope.exporter.exporter import Exporter, enabled_collectors
 from slurmscope.exporter.page import CollectorOutcome, EnabledCollector, run_collector
 from slurmscope.exporter.reading import ReadingSet
 from slurmscope.http.client.credentials import TokenFile
 from slurmscope.http.client.request import HttpRequest, send, tls_context
 from slurmscope.metrics.family import Family, Labels, counter
 from slurmscope.recorder.recorder import Recorder
+from slurmscope.recorder.settings import RECORDED_METRICS
 from slurmscope.slurm.states import PENDING, RUNNING
 from slurmscope.up.settings import Target
 
@@ -243,3 +245,11 @@ def recording_families(recorder: Recorder, scrapes: Mapping[str, int] | None = N
     yield Family(DROPPED, {(reason,): float(recorder.dropped.get(reason, 0)) for reason in REASONS})
     if scrapes is not None:
         yield Family(SCRAPES, {(outcome,): float(scrapes.get(outcome, 0)) for outcome in OUTCOMES})
+
+
+def open_collectors(exporter: Exporter) -> OwnCollectors:
+    """Return the enabled collectors of an exporter; close them in the end."""
+    config = exporter.load()
+    return OwnCollectors(
+        exporter.make_readings(config), enabled_collectors(exporter.role, config), metrics=RECORDED_METRICS
+    )

@@ -12,16 +12,15 @@ from slurmscope.core.clock import run_periodically
 from slurmscope.core.config import Config
 from slurmscope.core.process import run_until_interrupted
 from slurmscope.exporter.collector import Role
-from slurmscope.exporter.exporter import Exporter, configure_log, enabled_collectors
+from slurmscope.exporter.exporter import Exporter, configure_log
 from slurmscope.http.client.credentials import TokenFile
-from slurmscope.portal.backend import Companion
-from slurmscope.portal.run import require_portal, run_portal
+from slurmscope.portal.run import UpParts, require_portal, run_portal
 from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.recorder.recorder import Recorder
-from slurmscope.recorder.settings import CLUSTER_INTERVAL_SECONDS, RECORDED_METRICS, RecorderSettings
+from slurmscope.recorder.settings import CLUSTER_INTERVAL_SECONDS, RecorderSettings
 from slurmscope.reports.sources import OwnSeries, require_one_cluster
 from slurmscope.slurm.command import SlurmCommands, SlurmSettings
-from slurmscope.up.scrapes import AgentScrapes, OwnCollectors, recording_families
+from slurmscope.up.scrapes import AgentScrapes, open_collectors, recording_families
 from slurmscope.up.settings import Target, UpSettings
 
 Action = tuple[str, float, Callable[[], None]]
@@ -47,13 +46,13 @@ def run_up(
             open_recording(config, exporters, recorder) as recording,
         ):
             series = OwnSeries(recorder.series(), SlurmCommands(config.of(SlurmSettings), environment).run)
-            return run_portal(config, environment, series=series, beside=recording, ready=ready)
+            return run_portal(config, environment, series=series, up=recording, ready=ready)
 
     return run_until_interrupted(serve)
 
 
 @contextmanager
-def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[Companion]:
+def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[UpParts]:
     """Record from this process's own collectors and from node agents; yield the metrics and problems of recording."""
     settings, interval = config.of(UpSettings), config.of(RecorderSettings).interval
     with ExitStack() as stack:
@@ -62,7 +61,7 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
         problems: Callable[[], Iterable[str]] = tuple
         for exporter in exporters:
             if settings.cluster if exporter.role is Role.CLUSTER else settings.node:
-                own = stack.enter_context(closing(_own_collectors(exporter)))
+                own = stack.enter_context(closing(open_collectors(exporter)))
                 period = max(interval, CLUSTER_INTERVAL_SECONDS) if exporter.role is Role.CLUSTER else interval
                 actions.append((exporter.role.value, period, partial(own.record, recorder, deadline_seconds=period)))
         if settings.targets:
@@ -75,10 +74,10 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
         # Each in its own loop, so that a slow one does not delay the others.
         for action in actions:
             stack.enter_context(run_periodically(*action))
-        yield Companion(
+        yield UpParts(
             families=partial(recording_families, recorder, counts),
             problems=problems,
-            charts=ClusterCharts(recorder.series()).get,
+            charts=ClusterCharts(recorder.series()),
         )
 
 
@@ -88,10 +87,3 @@ def open_token_files(settings: UpSettings) -> dict[Target, TokenFile]:
     # Targets of one file share its cache.
     files = {path: TokenFile(path) for path in paths.values() if path is not None}
     return {target: files[path] for target, path in paths.items() if path is not None}
-
-
-def _own_collectors(exporter: Exporter) -> OwnCollectors:
-    config = exporter.load()
-    return OwnCollectors(
-        exporter.make_readings(config), enabled_collectors(exporter.role, config), metrics=RECORDED_METRICS
-    )

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Without an archive there are no outcomes of advice; shares are of what can be compared."""
+"""Shares are of what can be compared."""
 
 from __future__ import annotations
 
 import pytest
 
-from slurmscope.jobs.advice import AdviceGroup, AdviceReader, AdviceTotal
-from slurmscope.jobs.viewer import EVERYTHING
+from slurmscope.jobs.advice import AdviceTotal
 
 
 @pytest.mark.parametrize(("followed", "ignored", "expected"), [(1, 3, 0.25), (0, 2, 0.0), (0, 0, None)])
@@ -17,10 +16,3 @@ def test_share_is_of_the_suggestions_that_can_be_compared(followed: int, ignored
     )  # fmt: skip
 
     assert expected == total.followed_ratio
-
-
-def test_no_archive_has_no_outcomes() -> None:
-    reader = AdviceReader()
-
-    assert () == reader.find_outcomes(EVERYTHING, "lab", 1, 2)
-    assert () == reader.total_outcomes(EVERYTHING, AdviceGroup.RULE, since_seconds=0)

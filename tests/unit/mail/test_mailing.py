@@ -10,14 +10,12 @@ import pytest
 from slurmscope.core.errors import ConfigError
 from slurmscope.mail.mail import (
     address_of,
-    link_to,
-    link_to_array,
     open_mail_server,
     page_of,
     write_notice,
     write_report_mail,
 )
-from slurmscope.reports.settings import MailSettings
+from slurmscope.reports.settings import MailSettings, link_to, link_to_array
 from tests.fakes.mail_server import body_of
 from tests.fakes.reports import HOSTILE_NAME, make_record, make_report
 

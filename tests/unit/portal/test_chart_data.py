@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
 from slurmscope.jobs.rule import Subject
-from slurmscope.portal.charts import encode_charts, make_data_table, overlay_charts
+from slurmscope.portal.charts import encode_charts, make_data_table
+from slurmscope.portal.compare import overlay_charts
 from tests.fakes.reports import make_chart, make_record, make_report
 
 

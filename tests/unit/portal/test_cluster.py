@@ -77,6 +77,6 @@ def test_unknown_chart_is_not_found(ada: PortalClient, path: str) -> None:
 
 
 def test_problem_is_shown_once(backend: FakeBackend, ada: PortalClient) -> None:
-    backend.problems = ("Slurm jobs cannot be read: timeout",)
-    backend.cluster = replace(backend.cluster, problems=backend.problems)
+    backend.failures = ("Slurm jobs cannot be read: timeout",)
+    backend.cluster = replace(backend.cluster, problems=backend.failures)
     assert 1 == ada.get("/cluster").text.count("Slurm jobs cannot be read")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.app import make_app
 from tests.fakes.browser import PortalClient
-from tests.fakes.portal_backend import FakeBackend
+from tests.fakes.portal_backend import FakeAuditLog, FakeBackend
 from tests.fakes.reports import make_record, make_report
 from tests.fakes.sign_in import FakeClock
 
@@ -42,10 +41,11 @@ def test_other_access_is_not_audited(backend: FakeBackend, viewer: str, job: int
 
 
 def test_access_that_cannot_be_audited_is_denied(backend: FakeBackend) -> None:
-    def fail(viewer: Viewer, route: str, subject: str) -> None:
-        raise ArchiveError("the archive is read-only")
+    class ReadOnlyLog(FakeAuditLog):
+        def audit(self, viewer: Viewer, route: str, subject: str) -> None:
+            raise ArchiveError("the archive is read-only")
 
-    answer = PortalClient(_make_audited_app(backend, fail), "sue").get("/jobs/4711")
+    answer = PortalClient(_make_audited_app(backend, ReadOnlyLog([])), "sue").get("/jobs/4711")
 
     assert 503 == answer.status_code
     assert "4711" not in answer.text
@@ -54,7 +54,7 @@ def test_access_that_cannot_be_audited_is_denied(backend: FakeBackend) -> None:
 def test_audit_log_keeps_who_when_and_what(backend: FakeBackend, tmp_path: Path) -> None:
     with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path / 'archive.db'}"))) as database:
         log = AuditLog(database, wall_clock=FakeClock(1000.0))
-        app = _make_audited_app(backend, log.audit)
+        app = _make_audited_app(backend, log)
         for viewer in ("sue", "ada"):
             PortalClient(app, viewer).get("/jobs/4711")
 
@@ -63,6 +63,5 @@ def test_audit_log_keeps_who_when_and_what(backend: FakeBackend, tmp_path: Path)
     assert [(1000, "sue", "support", ROUTE, "job 4711")] == rows
 
 
-def _make_audited_app(backend: FakeBackend, audit: Callable[[Viewer, str, str], None]) -> FastAPI:
-    connected = backend.connect()
-    return make_app(replace(connected, sign_in=replace(connected.sign_in, audit=audit)))
+def _make_audited_app(backend: FakeBackend, log: AuditLog) -> FastAPI:
+    return make_app(replace(backend.connect(), audit_log=log))

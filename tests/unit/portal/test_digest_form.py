@@ -242,7 +242,7 @@ def test_large_form_is_rejected(backend: FakeBackend, kind: str) -> None:
 def test_archive_stores_opt_outs_and_audits_every_change(tmp_path: Path) -> None:
     with open_archive_backend(tmp_path, make_jobs()) as backend:
         log = AuditLog(backend.archive.database)
-        backend.audit = log.audit
+        backend.audit_log = log
         for wish in ("stop", "send", "stop"):
             assert 303 == post(backend.make_app(), PATH, fields_for("root", wish), "root").status_code
             assert (wish == "stop") == backend.opt_outs.is_opted_out("ada")

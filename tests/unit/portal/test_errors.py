@@ -123,7 +123,7 @@ UNREACHABLE = "Slurm accounting is unreachable."
 )
 def test_missing_job_may_be_current_while_a_server_is_unreachable(path: str) -> None:
     backend = make_backend()
-    backend.problems = (UNREACHABLE,)
+    backend.failures = (UNREACHABLE,)
     browser = PortalClient(backend.make_app(), "ada")
     absent, inaccessible = browser.get(path.format(99)), browser.get(path.format(4712))
     text = Page(absent.text).text
@@ -135,7 +135,7 @@ def test_missing_job_may_be_current_while_a_server_is_unreachable(path: str) -> 
 
 def test_api_says_that_a_current_job_may_be_missing() -> None:
     backend = make_backend()
-    backend.problems = (UNREACHABLE,)
+    backend.failures = (UNREACHABLE,)
     answer = PortalClient(backend.make_app(), "ada").get("/api/v1/jobs/99/usage")
     expected = (
         "Job 99 does not exist. Some servers are unreachable, so a current job may be missing. "
@@ -147,7 +147,7 @@ def test_api_says_that_a_current_job_may_be_missing() -> None:
 @pytest.mark.parametrize("path", ["/no/such/page", "/jobs/99", "/static/nothing"])
 def test_unreachable_servers_are_hidden_without_sign_in(path: str) -> None:
     backend = make_backend()
-    backend.problems = (UNREACHABLE,)
+    backend.failures = (UNREACHABLE,)
     answer = PortalClient(backend.make_app()).get(path)
     assert UNREACHABLE not in Page(answer.text).text
 

@@ -53,7 +53,7 @@ def backend() -> FakeBackend:
         findings=(finding,), missing=(HOSTILE_NAME,),
     )  # fmt: skip
     backend.archive.save([hostile, _as_single_job(hostile)])
-    backend.problems = (HOSTILE_NAME,)
+    backend.failures = (HOSTILE_NAME,)
     return backend
 
 

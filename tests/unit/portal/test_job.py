@@ -170,7 +170,7 @@ def test_update_has_both_parts_and_nothing_else(ada: PortalClient) -> None:
 def test_live_job_is_shown_while_the_archive_is_unreachable(backend: FakeBackend, ada: PortalClient) -> None:
     backend.live["77"] = make_report(make_record(77, state="RUNNING", end_seconds=None, restarts=1))
     backend.archive.is_down = True
-    backend.problems = ("The archive is unreachable.",)
+    backend.failures = ("The archive is unreachable.",)
     answer = ada.get("/jobs/77")
     assert 200 == answer.status_code
     assert "The archive is unreachable." in Page(answer.text).text

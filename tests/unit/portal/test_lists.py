@@ -73,7 +73,7 @@ def test_first_page_without_jobs_says_so(backend: FakeBackend) -> None:
 
 
 def test_banner_says_which_server_is_unreachable(backend: FakeBackend) -> None:
-    backend.problems = ("Prometheus is unreachable.",)
+    backend.failures = ("Prometheus is unreachable.",)
     assert "Prometheus is unreachable." in Page(open_portal(backend, "ada").get("/jobs").text).text
 
 

@@ -6,14 +6,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 import pytest
 
 from slurmscope.cluster.backends import TextCommands
 from slurmscope.core.errors import CommandMissing, CommandTimedOut
-from slurmscope.portal.live import LiveClusters, make_other_readings, make_own_readings
-from slurmscope.portal.readings import PortalReadings
+from slurmscope.portal.live import LiveClusters
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulator.commands.executables import answer
@@ -44,11 +42,11 @@ class Hosts:
         cluster = self.controllers[name or self.own]
         return title + answer(cluster, command, rest)[1]
 
-    def open(self, clusters: Sequence[str] = ("alpha", "beta", "gamma")) -> LiveClusters:
-        own = make_own_readings(self.run, TextCommands(self.run))
-        own.waiting.queue()
-        until(lambda: own.waiting.cluster or own.waiting.has_failed)
-        return LiveClusters(own, partial(make_other_readings, self.run), lambda: clusters)
+    def open(self, clusters: Sequence[str] = ("alpha", "beta", "gamma"), *, has_commands: bool = True) -> LiveClusters:
+        live = LiveClusters(self.run, TextCommands(self.run), lambda: clusters, has_commands=has_commands)
+        live.queue("")
+        until(lambda: live.own() or live.host.has_failed)
+        return live
 
     def pending(self, name: str) -> set[int]:
         return {job.id for job in self.controllers[name].jobs if job.state == "PENDING"}
@@ -177,9 +175,8 @@ def test_no_other_cluster_is_read_where_there_are_no_commands(hosts: Hosts) -> N
         hosts.calls[arguments[1] if arguments[0] == "-M" else "", command] += 1
         raise CommandMissing([command], f"{command} was not found")
 
-    own = make_own_readings(run, TextCommands(hosts.run))
-    live = LiveClusters(own, partial(make_other_readings, run), lambda: ("alpha", "beta"))
-    until(lambda: own.waiting.queue() is None and own.waiting.readings[0].last_error)
+    live = LiveClusters(run, TextCommands(hosts.run), lambda: ("alpha", "beta"), has_commands=False)
+    until(lambda: live.queue("") is None and live.host.readings[2].last_error)
     assert ((), (), []) == (live.names(), live.other_queues(), list(live.problems()))
     assert {""} == {name for name, _ in hosts.calls}
 
@@ -187,12 +184,11 @@ def test_no_other_cluster_is_read_where_there_are_no_commands(hosts: Hosts) -> N
 @pytest.mark.parametrize("has_commands", [True, False])
 def test_site_without_working_commands_has_no_message_for_each_cluster(hosts: Hosts, *, has_commands: bool) -> None:
     hosts.down = {"alpha", "beta"}
-    live = hosts.open(("alpha", "beta"))
+    live = hosts.open(("alpha", "beta"), has_commands=has_commands)
     live.other_queues()
-    until(lambda: 2 == len(list(live.problems())))
-    own = make_own_readings(hosts.run, TextCommands(hosts.run))
-    readings = PortalReadings(own=own, clusters=live, top_clients=None, has_commands=has_commands)
-    assert (2 if has_commands else 0) == len(list(readings.problems()))
+    until(lambda: hosts.count("alpha") and hosts.count("beta"))
+    # That of the host is one of the three.
+    until(lambda: len(list(live.problems())) == (3 if has_commands else 0))
 
 
 def test_only_jobs_of_the_own_cluster_are_requested(hosts: Hosts) -> None:
@@ -203,8 +199,7 @@ def test_only_jobs_of_the_own_cluster_are_requested(hosts: Hosts) -> None:
         calls.append((command, *arguments))
         return hosts.run(command, arguments)
 
-    own = make_own_readings(run, TextCommands(run))
-    live = LiveClusters(own, partial(make_other_readings, run), lambda: ("alpha", "beta"))
+    live = LiveClusters(run, TextCommands(run), lambda: ("alpha", "beta"))
     until(lambda: live.queue("") and live.now("").jobs_by_state and live.facts("", FACTS).priorities)
     requests = [arguments for command, *arguments in calls if command in {"squeue", "sprio"}]
     assert 3 <= len(requests)
@@ -212,7 +207,6 @@ def test_only_jobs_of_the_own_cluster_are_requested(hosts: Hosts) -> None:
 
 
 def test_nothing_is_read_while_the_own_cluster_is_unknown(hosts: Hosts) -> None:
-    own = make_own_readings(hosts.run, TextCommands(hosts.run))
-    live = LiveClusters(own, partial(make_other_readings, hosts.run), lambda: ("alpha", "beta"))
+    live = LiveClusters(hosts.run, TextCommands(hosts.run), lambda: ("alpha", "beta"))
     assert ((), ()) == (live.names(), live.other_queues())
     assert not hosts.calls

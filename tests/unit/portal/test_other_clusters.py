@@ -11,13 +11,13 @@ from slurmscope.cluster.events import NodeEvent
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.core.errors import AmbiguousName, ArchiveError, ServerBusy
 from slurmscope.jobs.pending.facts import QueueFacts
-from slurmscope.jobs.pending.queue import WaitingQueue
+from slurmscope.jobs.pending.queue import PendingQueue
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.app import make_app
 from slurmscope.portal.cluster_now import ClusterNow, NodeProblem, PartitionNow, QueueRow
 from tests.fakes.browser import Page, PortalClient
-from tests.fakes.portal_backend import FakeBackend, OtherCluster, make_backend
+from tests.fakes.portal_backend import FakeBackend, FakeLive, OtherCluster, make_backend
 from tests.fakes.reports import make_record, make_report
 from tests.fakes.two_clusters import make_two_clusters
 from tests.fakes.waiting import make_queue, make_waiting
@@ -252,13 +252,13 @@ def test_no_cluster_is_taken_for_that_of_the_host_while_its_name_is_unknown(back
 
 
 def test_node_is_looked_up_without_waiting_for_queues(backend: FakeBackend) -> None:
-    connected = backend.connect()
     read: list[str] = []
 
-    def waiting(cluster: str) -> WaitingQueue | None:
-        read.append(cluster)
-        return None
+    class WatchedLive(FakeLive):
+        def queue(self, cluster: str) -> PendingQueue | None:
+            read.append(cluster)
+            return None
 
-    app = make_app(replace(connected, queue=replace(connected.queue, waiting=waiting)))
+    app = make_app(replace(backend.connect(), live=WatchedLive(backend)))
     assert 200 == PortalClient(app, "bob").get("/nodes/n9").status_code
     assert [] == read

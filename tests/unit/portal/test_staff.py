@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from slurmscope.jobs.viewer import Viewer
 from tests.fakes.archive_backend import ArchiveBackend, open_archive_backend
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.forms import post
@@ -26,7 +25,7 @@ def backend(tmp_path: Path) -> Iterator[ArchiveBackend]:
 
 def send(backend: ArchiveBackend, who: str, path: str, **fields: str) -> httpx.Response:
     app = backend.make_app()
-    token = app.state.backend.sign_in.csrf.issue(VIEWERS[who])
+    token = app.state.services.csrf.issue(VIEWERS[who])
     return post(app, path, {**fields, "csrf_token": token}, who)
 
 
@@ -36,8 +35,6 @@ def read(backend: ArchiveBackend, who: str, path: str) -> str:
 
 @pytest.mark.parametrize(("kind", "name", "page"), [("job", "4711", "/jobs/4711"), ("user", "ada", "/users/ada")])
 def test_notes_and_tags_are_shown_to_staff_only(backend: ArchiveBackend, kind: str, name: str, page: str) -> None:
-    audited: list[tuple[Viewer, str, str]] = []
-    backend.audit = lambda *entry: audited.append(entry)
     note = f"Ask about input files.\r\n{HOSTILE_NAME}"
     answers = [
         send(backend, "sue", "/staff/notes", kind=kind, name=name, change=change, text=text)
@@ -52,7 +49,9 @@ def test_notes_and_tags_are_shown_to_staff_only(backend: ArchiveBackend, kind: s
     assert "Ask about" not in read(backend, "ada", page)
     assert "slow-io" not in read(backend, "ada", page)
     assert "slow-io" in read(backend, "sue", "/tags")
-    assert ["add-note", "add-tag"] == [entry[2].split()[0] for entry in audited if entry[1] == "/staff/notes"]
+    assert ["add-note", "add-tag"] == [
+        entry[2].split()[0] for entry in backend.fake.audited if entry[1] == "/staff/notes"
+    ]
     send(backend, "root", "/staff/notes", kind=kind, name=name, change="delete-note", text="1")
     send(backend, "root", "/staff/notes", kind=kind, name=name, change="remove-tag", text="slow-io")
     assert "Ask about" not in read(backend, "sue", page)

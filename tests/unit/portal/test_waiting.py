@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.exporter.reading import SharedReading
-from slurmscope.portal.live import KnownConfig, WaitingReadings, make_waiting_readings
+from slurmscope.cluster.sinfo import Nodes
+from slurmscope.cluster.squeue import Jobs, StartWindow
+from slurmscope.core.errors import CommandMissing
+from slurmscope.portal.live import LiveCluster
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulator.commands.executables import write_fake_commands
 from slurmscope.slurm.command import SlurmCommands, SlurmSettings
-from slurmscope.slurm.visibility import CONTROLLER, JobVisibility
 from tests.fakes.slurm_scripts import make_commands
 
 
@@ -27,30 +28,37 @@ def folder(tmp_path: Path, cluster: SimulatedCluster) -> Path:
     return tmp_path / "bin"
 
 
+class Backend:
+    """Have no jobs and no nodes, or fail."""
+
+    def __init__(self, error: CommandMissing | None) -> None:
+        self._error = error
+
+    def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
+        if self._error:
+            raise self._error
+        return Jobs(groups=(), taken_at_seconds=now_seconds)
+
+    def read_nodes(self) -> Nodes:
+        raise CommandMissing(["sinfo"], "sinfo was not found")
+
+
 def open_commands(folder: Path) -> SlurmCommands:
     return SlurmCommands(SlurmSettings(bin_path=folder, timeout=60.0), {})
 
 
-def open_readings(commands: SlurmCommands, jobs_error: bool = False) -> WaitingReadings:
-    visibility = JobVisibility(commands.run, CONTROLLER)
-
-    def read_jobs() -> object:
-        return commands.run("missing", ()) if jobs_error else None
-
-    jobs = SharedReading("jobs", read_jobs, interval_seconds=60.0)
-    jobs.request()
-    jobs.wait(time.monotonic() + 60.0)
-    nodes = SharedReading("nodes", lambda: None, interval_seconds=60.0)
-    readings = make_waiting_readings(commands.run, visibility, jobs, nodes, KnownConfig(commands.run))
-    readings.readings[0].request()
-    readings.readings[0].wait(time.monotonic() + 60.0)
-    return readings
+def open_cluster(commands: SlurmCommands, jobs_error: CommandMissing | None = None) -> LiveCluster:
+    live = LiveCluster(commands.run, Backend(jobs_error))
+    for reading in live.readings[:3]:
+        reading.request()
+        reading.wait(time.monotonic() + 60.0)
+    return live
 
 
 def test_one_command_serves_all_visitors(folder: Path, cluster: SimulatedCluster) -> None:
     commands = open_commands(folder)
-    readings = open_readings(commands)
-    queues = [readings.queue() for _ in range(50)]
+    live = open_cluster(commands)
+    queues = [live.queue() for _ in range(50)]
     assert 1 == commands.runs["squeue"]
     queue = queues[-1]
     assert queue is not None
@@ -68,23 +76,24 @@ def test_one_command_serves_all_visitors(folder: Path, cluster: SimulatedCluster
 
 def test_failed_reading_is_reported_unless_no_job_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    alone = open_readings(open_commands(tmp_path / "empty"))
+    alone = open_cluster(open_commands(tmp_path / "empty"))
     assert alone.queue() is None
-    (problem,) = alone.problems()
+    missing = CommandMissing(["squeue"], "squeue was not found")
+    (problem,) = alone.queue_problems()
     assert problem.startswith("Pending jobs cannot be read: ")
-    assert [] == list(open_readings(open_commands(tmp_path / "empty"), jobs_error=True).problems())
+    assert [] == list(open_cluster(open_commands(tmp_path / "empty"), missing).queue_problems())
 
 
 def test_facts_are_read_as_far_as_requested(folder: Path) -> None:
     commands = open_commands(folder)
-    readings = open_readings(commands)
-    facts = readings.facts(())
+    live = open_cluster(commands)
+    facts = live.facts(())
     assert (None, None, None) == (facts.limits, facts.licenses, facts.nodes)
     assert 0 == commands.runs["sdiag"]
     until = time.monotonic() + 60.0
-    while readings.facts(("diag",)).diag is None and time.monotonic() < until:
+    while live.facts(("diag",)).diag is None and time.monotonic() < until:
         time.sleep(0.05)
-    assert readings.facts(("diag",)).diag is not None
+    assert live.facts(("diag",)).diag is not None
     assert 1 == commands.runs["sdiag"]
 
 
@@ -101,9 +110,9 @@ def test_limits_are_hidden_where_private_data_hides_usage(
             "sacctmgr": "echo operator",
         },
     )
-    readings = open_readings(open_commands(wrapped))
-    assert readings.queue() is not None
-    limits = next(reading for reading in readings.readings if reading.name == "limits")
+    live = open_cluster(open_commands(wrapped))
+    assert live.queue() is not None
+    limits = next(reading for reading in live.readings if reading.name == "limits")
     limits.request()
     assert limits.wait(time.monotonic() + 60.0).has_value
-    assert is_shown == (readings.facts(("limits",)).limits is not None)
+    assert is_shown == (live.facts(("limits",)).limits is not None)

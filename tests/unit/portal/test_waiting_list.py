@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from slurmscope.archive.interface import JobFilter, JobPage, PagePosition
 from slurmscope.archive.job_columns import JobRow, make_pending_row
-from slurmscope.jobs.pending.queue import WaitingQueue
+from slurmscope.jobs.pending.queue import PendingQueue
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.viewer import Viewer, ViewerRole
-from slurmscope.portal.pending_lists import list_waiting, read_merged
+from slurmscope.portal.pending_lists import list_pending, read_merged
 from tests.fakes.waiting import NOW, make_queue, make_waiting
 
 ADA = Viewer(name="ada")
@@ -38,7 +38,7 @@ class Archived:
         )
 
 
-def read_all(archived: Archived, queue: WaitingQueue | None, wanted: JobFilter, limit: int) -> list[JobRow]:
+def read_all(archived: Archived, queue: PendingQueue | None, wanted: JobFilter, limit: int) -> list[JobRow]:
     rows: list[JobRow] = []
     after: PagePosition | None = None
     for _ in range(100):
@@ -113,16 +113,16 @@ def test_filters_apply_to_pending_jobs(wanted: JobFilter, found: list[int]) -> N
         make_waiting(3, account="bio"),
         make_waiting(4, partitions=("batch", "long"), submit_seconds=NOW - 50),
     )
-    assert found == [row.job_id for row in list_waiting(queue, STAFF, wanted)]
+    assert found == [row.job_id for row in list_pending(queue, STAFF, wanted)]
 
 
 def test_others_see_no_pending_jobs_of_a_user() -> None:
     queue = make_queue(make_waiting(1), make_waiting(2, user="bob", account="bio"))
-    assert [1] == [row.job_id for row in list_waiting(queue, ADA, JobFilter())]
-    assert [] == list(list_waiting(queue, ADA, JobFilter(user="bob")))
-    assert [] == list(list_waiting(queue, ADA, JobFilter(account="bio")))
+    assert [1] == [row.job_id for row in list_pending(queue, ADA, JobFilter())]
+    assert [] == list(list_pending(queue, ADA, JobFilter(user="bob")))
+    assert [] == list(list_pending(queue, ADA, JobFilter(account="bio")))
     cora = Viewer(name="cora", coordinates=frozenset({"bio"}))
-    assert [2] == [row.job_id for row in list_waiting(queue, cora, JobFilter())]
+    assert [2] == [row.job_id for row in list_pending(queue, cora, JobFilter())]
 
 
 def test_pending_tasks_of_an_array_are_one_row() -> None:

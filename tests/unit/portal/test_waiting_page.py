@@ -11,7 +11,7 @@ from slurmscope.cluster.reservations import Reservation, Reservations
 from slurmscope.cluster.sdiag import Backfill, Diag, JobEvents, Load, MainScheduler
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.jobs.pending.facts import QueueFacts
-from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, WaitingJob
+from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob
 from slurmscope.portal.pending import needed_facts
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend
@@ -29,7 +29,7 @@ DIAG = Diag(
 )  # fmt: skip
 
 
-def show(backend: FakeBackend, job: WaitingJob, *others: WaitingJob, viewer: str = "ada") -> Page:
+def show(backend: FakeBackend, job: PendingJob, *others: PendingJob, viewer: str = "ada") -> Page:
     backend.waiting = make_queue(job, *others)
     answer = PortalClient(backend.make_app(), viewer).get(f"/jobs/{job.job_id}")
     assert 200 == answer.status_code

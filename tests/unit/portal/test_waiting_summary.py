@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.jobs.wait_times import WaitingTime
-from slurmscope.portal.cluster_now import QueueRow
-from slurmscope.portal.pending_lists import rate_wait
+from slurmscope.portal.cluster_now import QueueRow, rate_wait
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import CLUSTER, FakeBackend
 from tests.fakes.waiting import NOW, make_queue, make_waiting

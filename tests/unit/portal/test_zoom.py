@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from slurmscope.reports.zoom import RunPart, Zoomer
+from slurmscope.jobs.report import JobReport
+from slurmscope.reports.zoom import RunPart, ZoomedReport, Zoomer
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend
 from tests.fakes.reports import START, make_two_node_report
@@ -21,7 +22,7 @@ PART = f"from={START + 600}&to={START + 1200}"
 def fine(backend: FakeBackend) -> FineSeries:
     """Let the portal read finer data."""
     series = FineSeries()
-    backend.zoom = Zoomer(series).zoom
+    backend.zoomer = Zoomer(series)
     return series
 
 
@@ -97,8 +98,8 @@ def test_api_returns_a_part_with_a_step(ada: PortalClient, fine: FineSeries) -> 
     assert 422 == ada.get(f"/api/v2/jobs/4711/charts?{PART}&step=-1").status_code
 
 
-def test_person_beyond_the_limit_gets_an_error(backend: FakeBackend) -> None:
-    backend.zoom = Zoomer(FineSeries(), clock=lambda: 0.0).zoom
+def test_user_beyond_the_limit_gets_an_error(backend: FakeBackend) -> None:
+    backend.zoomer = Zoomer(FineSeries(), clock=lambda: 0.0)
     ada = PortalClient(backend.make_app(), "ada")
     codes = [ada.get(f"/jobs/4711/charts.json?from={START + number}").status_code for number in range(25)]
 
@@ -106,18 +107,19 @@ def test_person_beyond_the_limit_gets_an_error(backend: FakeBackend) -> None:
     assert codes == sorted(codes)
 
 
-def test_part_is_asked_for_the_person_who_looks(backend: FakeBackend) -> None:
-    asked: list[tuple[str, RunPart]] = []
+def test_part_is_requested_for_the_viewer(backend: FakeBackend) -> None:
+    requested: list[tuple[str, RunPart]] = []
 
-    def zoom(person: str, report: object, period: RunPart, points: int) -> object:
-        asked.append((person, period))
-        return Zoomer(None).zoom(person, report, period, points)  # type: ignore[arg-type]
+    class WatchedZoomer(Zoomer):
+        def zoom(self, user: str, report: JobReport, part: RunPart, points: int = 0) -> ZoomedReport:
+            requested.append((user, part))
+            return super().zoom(user, report, part, points)
 
-    backend.zoom = zoom  # type: ignore[assignment]
+    backend.zoomer = WatchedZoomer(None)
     PortalClient(backend.make_app(), "sue").get(f"/jobs/4711/zoom?{PART}")
     PortalClient(backend.make_app(), "eve").get(f"/jobs/4711/zoom?{PART}")
 
-    assert [("sue", RunPart(START + 600.0, START + 1200.0))] == asked
+    assert [("sue", RunPart(START + 600.0, START + 1200.0))] == requested
 
 
 def texts(image: str) -> list[str]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from slurmscope.jobs.report import MAX_CHART_POINTS
 from slurmscope.jobs.series import Measured
-from slurmscope.portal.charts import MIN_SECONDS, count_points, describe_zoom, make_zoom_view, parse_part, whole_run
 from slurmscope.portal.queries import BadQuery
+from slurmscope.portal.zoom import MIN_SECONDS, count_points, describe_zoom, make_zoom_view, parse_part, whole_run
 from slurmscope.reports.zoom import RunPart, zoom_report
 from tests.fakes.reports import START, make_record, make_report
 

@@ -146,7 +146,7 @@ def test_record_that_was_kept_does_not_say_that_accounting_answers(bench: Bench)
     bench.accounting.error = TIMED_OUT
     bench.finder.report(BOB, "4712")
     bench.finder.report(BOB, "4711")
-    assert ("was killed",) == bench.outages.messages()
+    assert ("was killed",) == bench.outages.problems()
 
 
 def test_accounting_that_fails_between_two_queries_is_like_one_that_is_unreachable() -> None:
@@ -223,7 +223,7 @@ def test_archive_that_is_unreachable_leaves_what_runs(bench: Bench) -> None:
     report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert "the archive is down" in report.missing
-    assert ("the archive is down",) == bench.outages.messages()
+    assert ("the archive is down",) == bench.outages.problems()
 
 
 def test_unreachable_archive_is_not_a_missing_job(bench: Bench) -> None:
@@ -257,15 +257,15 @@ def test_outages_end_when_the_server_answers_or_after_a_while(bench: Bench) -> N
     bench.outages.note("archive", "it is down")
     bench.outages.note("accounting", "so is this")
     bench.outages.clear("archive")
-    assert ("so is this",) == bench.outages.messages()
+    assert ("so is this",) == bench.outages.problems()
     bench.now += OUTAGE_SECONDS
-    assert () == bench.outages.messages()
+    assert () == bench.outages.problems()
 
 
 def test_record_that_cannot_be_read_is_like_a_job_that_does_not_exist(bench: Bench) -> None:
     bench.accounting.error = MalformedAnswer("sacct: none of 1 rows could be parsed, such as that of 4713")
-    unreadable = bench.finder.report(BOB, "4713"), bench.outages.messages()
+    unreadable = bench.finder.report(BOB, "4713"), bench.outages.problems()
     bench.accounting.error = None
-    absent = bench.finder.report(BOB, "4714"), bench.outages.messages()
+    absent = bench.finder.report(BOB, "4714"), bench.outages.problems()
 
     assert (None, ()) == absent == unreadable

@@ -14,7 +14,7 @@ from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.core.config import Config
 from slurmscope.core.errors import SourceError
 from slurmscope.jobs.record import JobRecord
-from slurmscope.reports.find import Outages, ReportFinder
+from slurmscope.reports.find import KnownClusters, Outages, ReportFinder
 from slurmscope.reports.local_jobs import LocalJobs
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.scripts import ScriptReader
@@ -47,6 +47,7 @@ def _jobs(accounting: FakeAccounting, archive: SqlArchive | None = None) -> Loca
         accounting=accounting,
         maker=maker,
         finder=ReportFinder(archive, accounting, maker, outages),
+        clusters=KnownClusters(archive),
         outages=outages,
         prometheus=None,
     )

@@ -38,13 +38,13 @@ def test_query_without_a_free_slot_fails_and_succeeds_later() -> None:
         until(lambda: bench.accounting.busy == MAX_CONCURRENT_QUERIES)
         bench.now += ARCHIVED_SECONDS
         report = bench.finder.report(ADA, "4711")
-        messages = bench.outages.messages()
+        messages = bench.outages.problems()
         bench.accounting.gate.set()
         assert [None] * MAX_CONCURRENT_QUERIES == [lookup.result(60) for lookup in lookups]
     assert (f"Accounting could not be read: {busy}", (busy,)) == (report and report.missing[-1], messages)
     bench.now += FAILED_SECONDS
     bench.finder.report(ADA, "4711")
-    assert (4711, ()) == (bench.accounting.read_ids[-1], bench.outages.messages())
+    assert (4711, ()) == (bench.accounting.read_ids[-1], bench.outages.problems())
 
 
 def test_failed_lookup_is_not_repeated_at_once(bench: Bench) -> None:

@@ -80,8 +80,9 @@ def test_controller_is_queried_less_often_than_the_node(tmp_path: Path) -> None:
     config = load_config("up", parse("--recorder.interval=20ms", f"--recorder.file={tmp_path}/recorder.db"))
     with (
         Recorder(config.of(RecorderSettings)) as recorder,
-        open_recording(config, asked.exporters, recorder) as beside,
+        open_recording(config, asked.exporters, recorder) as recording,
     ):
         until(lambda: asked.counts["node_jobs"] >= 5 and asked.counts["jobs"])
-        assert () == beside.charts()
+        assert recording.charts is not None
+        assert () == recording.charts.get()
     assert (1, 1) == (asked.counts["jobs"], asked.counts["nodes"])

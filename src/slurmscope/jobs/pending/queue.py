@@ -27,7 +27,7 @@ NOT_ELIGIBLE_REASONS = HELD_REASONS | {"BeginTime", "Dependency", "DependencyNev
 """Reasons of jobs that the scheduler does not consider yet: they delay no other job."""
 
 
-class WaitingJob(NamedTuple):
+class PendingJob(NamedTuple):
     """Hold one pending job, or all pending tasks of an array.
 
     ``tasks`` are the indexes of the pending tasks; empty if the job is not an array. Amounts are requested ones, of
@@ -105,15 +105,15 @@ class JobsAhead(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaitingQueue:
+class PendingQueue:
     """Hold every pending job, newest submission first; ``unreadable_rows`` counts what could not be parsed."""
 
-    jobs: tuple[WaitingJob, ...] = ()
+    jobs: tuple[PendingJob, ...] = ()
     cluster: str = ""
     taken_at_seconds: float = 0.0
     unreadable_rows: int = 0
 
-    def find(self, shown_id: str) -> WaitingJob | None:
+    def find(self, shown_id: str) -> PendingJob | None:
         """Return a job by its ID as users write it: 12, 12_3 or 12+1; None for a whole array."""
         base, mark, part = shown_id.replace("+", "_").partition("_")
         if not base.isdecimal() or (mark and not part.isdecimal()):
@@ -125,36 +125,36 @@ class WaitingQueue:
             return next((job for job in found if job.het_job_id == int(base) and job.het_offset == int(part)), None)
         return next((job for job in found if any(int(part) in tasks for tasks in job.tasks)), None)
 
-    def find_array(self, array_job_id: int) -> tuple[WaitingJob, ...]:
+    def find_array(self, array_job_id: int) -> tuple[PendingJob, ...]:
         """Return the records with the pending tasks of an array."""
         return tuple(job for job in self._by_id.get(array_job_id, ()) if job.array_job_id == array_job_id)
 
-    def in_partition(self, partition: str) -> tuple[WaitingJob, ...]:
+    def in_partition(self, partition: str) -> tuple[PendingJob, ...]:
         """Return the jobs that may start in a partition, in the order of the scheduler: highest priority first."""
         return self._by_partition.get(partition, ())
 
-    def ahead_of(self, job: WaitingJob, partition: str) -> JobsAhead | None:
+    def ahead_of(self, job: PendingJob, partition: str) -> JobsAhead | None:
         """Return what is ahead of a job among those that the scheduler considers; None if it is not one of them."""
         return self._ahead.get((job.job_id, partition))
 
-    def planned_in(self, partition: str) -> Sequence[WaitingJob]:
+    def planned_in(self, partition: str) -> Sequence[PendingJob]:
         """Return the jobs of a partition whose start Slurm expects, earliest first."""
         return self._planned.get(partition, ())
 
-    def of_user(self, user: str) -> Sequence[WaitingJob]:
+    def of_user(self, user: str) -> Sequence[PendingJob]:
         """Return the jobs of a user, newest submission first."""
         return self._by_user.get(user, ())
 
     @cached_property
-    def _by_user(self) -> Mapping[str, list[WaitingJob]]:
-        found: dict[str, list[WaitingJob]] = {}
+    def _by_user(self) -> Mapping[str, list[PendingJob]]:
+        found: dict[str, list[PendingJob]] = {}
         for job in self.jobs:
             found.setdefault(job.user, []).append(job)
         return found
 
     @cached_property
-    def _by_id(self) -> Mapping[int, list[WaitingJob]]:
-        found: dict[int, list[WaitingJob]] = {}
+    def _by_id(self) -> Mapping[int, list[PendingJob]]:
+        found: dict[int, list[PendingJob]] = {}
         for job in self.jobs:
             for job_id in dict.fromkeys((job.job_id, job.array_job_id, job.het_job_id)):
                 if job_id is not None:
@@ -176,8 +176,8 @@ class WaitingQueue:
         return found
 
     @cached_property
-    def _planned(self) -> Mapping[str, list[WaitingJob]]:
-        found: dict[str, list[WaitingJob]] = {}
+    def _planned(self) -> Mapping[str, list[PendingJob]]:
+        found: dict[str, list[PendingJob]] = {}
         planned = (job for job in self.jobs if job.start_seconds is not None)
         for job in sorted(planned, key=lambda job: job.start_seconds or 0):
             for partition in job.partitions:
@@ -185,8 +185,8 @@ class WaitingQueue:
         return found
 
     @cached_property
-    def _by_partition(self) -> Mapping[str, tuple[WaitingJob, ...]]:
-        found: dict[str, list[WaitingJob]] = {}
+    def _by_partition(self) -> Mapping[str, tuple[PendingJob, ...]]:
+        found: dict[str, list[PendingJob]] = {}
         for job in sorted(self.jobs, key=lambda job: (-(job.priority or 0), job.submit_seconds, job.job_id)):
             for partition in job.partitions:
                 found.setdefault(partition, []).append(job)
@@ -210,7 +210,7 @@ class JobPriorities:
     priorities: tuple[JobPriority, ...] = ()
     unreadable_rows: int = 0
 
-    def of(self, job: WaitingJob) -> Sequence[JobPriority]:
+    def of(self, job: PendingJob) -> Sequence[JobPriority]:
         """Return the priorities of a job: one for each of its partitions."""
         return self._by_job.get(job.job_id, ())
 
@@ -273,9 +273,9 @@ _LIMIT = re.compile(r"(?:(?P<days>[0-9]{1,6})-)?(?P<clock>[0-9]{1,6}(?::[0-9]{2}
 _MAX_TIME = 1 << 33
 
 
-def read_waiting(run: RunCommand, separator: str, *, now_seconds: float, cluster: str = "") -> WaitingQueue:
+def read_pending(run: RunCommand, separator: str, *, now_seconds: float, cluster: str = "") -> PendingQueue:
     """Run squeue and return the queue; ``now_seconds`` is the time to put on it."""
-    return parse_waiting(run("squeue", arguments(separator)), separator, now_seconds=now_seconds, cluster=cluster)
+    return parse_pending(run("squeue", arguments(separator)), separator, now_seconds=now_seconds, cluster=cluster)
 
 
 def arguments(separator: str) -> tuple[str, ...]:
@@ -285,19 +285,19 @@ def arguments(separator: str) -> tuple[str, ...]:
     return ("--noheader", "--all", "--states=PENDING", "--local", f"--Format={columns}{mark}")
 
 
-def parse_waiting(answer: bytes, separator: str, *, now_seconds: float, cluster: str = "") -> WaitingQueue:
+def parse_pending(answer: bytes, separator: str, *, now_seconds: float, cluster: str = "") -> PendingQueue:
     """Split rows and columns by the separator alone; an invalid row is counted and skipped."""
     mark = _mark(separator)
     rows = answer.decode("utf-8", "surrogateescape").split(f"{mark}{mark}\n")
     if rows.pop():
         raise MalformedAnswer("squeue: the answer ends in the middle of a row")
-    jobs: list[WaitingJob] = []
+    jobs: list[PendingJob] = []
     for row in rows[:MAX_JOBS]:
         try:
             jobs.append(_parse_row(row.split(mark)))
         except ValueError:
             continue
-    return WaitingQueue(
+    return PendingQueue(
         jobs=tuple(sorted(jobs, key=lambda job: (job.submit_seconds, job.job_id), reverse=True)),
         cluster=cluster,
         taken_at_seconds=now_seconds,
@@ -323,11 +323,11 @@ def _mark(separator: str) -> str:
     return f"\x1f{separator}"
 
 
-def _parse_row(fields: list[str]) -> WaitingJob:
+def _parse_row(fields: list[str]) -> PendingJob:
     values = dict(zip(COLUMNS, fields, strict=True))
     tres = parse_tres(_text(values["tres-alloc"]))
     tasks = _text(values["ArrayTaskID"])
-    return WaitingJob(
+    return PendingJob(
         job_id=int(values["JobID"]),
         name=values["Name"],
         user=values["UserName"],

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from slurmscope.cluster.sinfo import Node, can_run_jobs
-from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, WaitingJob, WaitingQueue
+from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import NODES_DOWN
 from slurmscope.jobs.report import ExpectedWait, RequestedSize
 from slurmscope.jobs.wait_times import LIMIT_BOUNDS_SECONDS, WaitingTime, find_cores_class, find_limit_class
@@ -51,7 +51,7 @@ class PriorityTable:
     rows: tuple[PriorityRow, ...]
 
 
-def find_positions(queue: WaitingQueue, job: WaitingJob) -> Iterator[QueuePosition]:
+def find_positions(queue: PendingQueue, job: PendingJob) -> Iterator[QueuePosition]:
     """Yield the position in each partition, by falling priority; held and dependent jobs have none and do not count."""
     for partition in job.partitions:
         if (ahead := queue.ahead_of(job, partition)) is not None:
@@ -64,7 +64,7 @@ def find_positions(queue: WaitingQueue, job: WaitingJob) -> Iterator[QueuePositi
             )
 
 
-def compare_priorities(priorities: JobPriorities, job: WaitingJob) -> Iterator[PriorityTable]:
+def compare_priorities(priorities: JobPriorities, job: PendingJob) -> Iterator[PriorityTable]:
     """Yield the factors of a job in each partition, beside the median and the jobs next to it."""
     for own in priorities.of(job):
         others, place = priorities.in_partition(own.partition), priorities.place_of(own)
@@ -154,7 +154,7 @@ def find_free(nodes: Iterable[Node], partitions: Iterable[str]) -> tuple[FreeNod
     )
 
 
-def summarize_free(job: WaitingJob, free: tuple[FreeNode, ...]) -> FreeResources:
+def summarize_free(job: PendingJob, free: tuple[FreeNode, ...]) -> FreeResources:
     """Compare a request with what is free."""
     need = _need(job)
     fitting = sum(_fits(node, need) for node in free)
@@ -169,7 +169,7 @@ def summarize_free(job: WaitingJob, free: tuple[FreeNode, ...]) -> FreeResources
 
 
 def suggest_smaller(
-    job: WaitingJob, free: tuple[FreeNode, ...], queue: WaitingQueue, waits: WaitsByShape, now_seconds: float
+    job: PendingJob, free: tuple[FreeNode, ...], queue: PendingQueue, waits: WaitsByShape, now_seconds: float
 ) -> tuple[SmallerRequest, ...]:
     """Return changes that would let a job start sooner, those that fit now first; only if it waits for resources."""
     if job.word not in RESOURCE_REASONS and not job.word.startswith(NODES_DOWN):
@@ -184,7 +184,7 @@ def _free_gpus(node: Node) -> int:
     return sum(gres.total - gres.used for gres in node.gres or () if gres.name == "gpu")
 
 
-def _need(job: WaitingJob) -> FreeNode:
+def _need(job: PendingJob) -> FreeNode:
     """Return what the job needs on each of its nodes."""
     nodes = max(1, job.nodes)
     return FreeNode(-(-job.cpus // nodes), (job.memory_bytes or 0) // nodes, -(-job.gpus // nodes))
@@ -194,7 +194,7 @@ def _fits(node: FreeNode, need: FreeNode) -> bool:
     return node.cores >= need.cores and node.memory_bytes >= need.memory_bytes and node.gpus >= need.gpus
 
 
-def _suggest_fitting(job: WaitingJob, free: tuple[FreeNode, ...]) -> Iterator[SmallerRequest]:
+def _suggest_fitting(job: PendingJob, free: tuple[FreeNode, ...]) -> Iterator[SmallerRequest]:
     """Yield changes of one amount, each of which fits now; if none does, a change of several."""
     need, nodes = _need(job), max(1, job.nodes)
     fitting = sum(_fits(node, need) for node in free)
@@ -245,7 +245,7 @@ def _largest_part(free: tuple[FreeNode, ...], need: FreeNode) -> FreeNode | None
 
 
 def _suggest_gap(
-    job: WaitingJob, queue: WaitingQueue, waits: WaitsByShape, now_seconds: float
+    job: PendingJob, queue: PendingQueue, waits: WaitsByShape, now_seconds: float
 ) -> Iterator[SmallerRequest]:
     """Yield a time limit that ends before the next planned start: what the job needs is free until then."""
     planned = [
@@ -259,7 +259,7 @@ def _suggest_gap(
         yield _with_waits(job, SmallerRequest(time_limit_seconds=gap, fits_now=True), waits)
 
 
-def _suggest_by_waits(job: WaitingJob, waits: WaitsByShape) -> Iterator[SmallerRequest]:
+def _suggest_by_waits(job: PendingJob, waits: WaitsByShape) -> Iterator[SmallerRequest]:
     """Yield a shorter time limit and fewer cores whose jobs waited much less, if there are any."""
     cores_class, limit_class = find_cores_class(job.cpus), find_limit_class(job.time_limit_seconds)
     current = waits.get((cores_class, limit_class))
@@ -278,7 +278,7 @@ def _is_better(found: WaitingTime | None, current: WaitingTime) -> bool:
     )
 
 
-def _with_waits(job: WaitingJob, change: SmallerRequest, waits: WaitsByShape) -> SmallerRequest:
+def _with_waits(job: PendingJob, change: SmallerRequest, waits: WaitsByShape) -> SmallerRequest:
     """Add how long jobs of the new shape waited."""
     limit = job.time_limit_seconds if change.time_limit_seconds is None else change.time_limit_seconds
     return replace(change, waited=waits.get((find_cores_class(change.cores or job.cpus), find_limit_class(limit))))

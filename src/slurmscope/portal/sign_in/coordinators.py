@@ -2,7 +2,7 @@
 """Find the clusters in which coordinators of accounts have their rights.
 
 Slurm keeps coordinators for all clusters of one slurmdbd. An archive may hold jobs of clusters that belong to others,
-where accounts of the same names are those of other people.
+where accounts of the same names are those of other users.
 """
 
 from __future__ import annotations

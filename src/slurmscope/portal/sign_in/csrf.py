@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Protect forms against cross-site request forgery.
 
-However people sign in, the browser authenticates every request, including those that another site makes it send.
+However users sign in, the browser authenticates every request, including those that another site makes it send.
 Therefore each form carries a token that only our own pages can know: a keyed hash of the viewer's name and the time.
 Nothing is stored. In addition, the headers with which browsers report the origin of a request are checked.
 

@@ -108,7 +108,7 @@ class LocalUsers:
 def find_local_users(settings: PortalSettings) -> LocalUsers:
     """Look up the user of this process, root, the local user and the administrators; may query a name service."""
     name = settings.local_user or _find_name(os.geteuid())
-    names = {uid: admin for admin in (*settings.admins, name) if (uid := _find_uid(admin)) is not None}
+    names = {uid: admin for admin in (*settings.admins, name) if (uid := find_uid(admin)) is not None}
     return LocalUsers(name=name, names=names | {0: name, os.geteuid(): name})
 
 
@@ -154,10 +154,11 @@ def _find_name(uid: int) -> str:
         return str(uid)
 
 
-def _find_uid(name: str) -> int | None:
+def find_uid(name: str) -> int | None:
+    """Return the uid of a user name; None if the system does not know it."""
     try:
         return pwd.getpwnam(name).pw_uid
-    except KeyError:
+    except (KeyError, ValueError):
         return None
 
 

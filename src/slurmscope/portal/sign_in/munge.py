@@ -55,7 +55,7 @@ def read_credential(scope: Scope) -> str | None:
 class MungeCredentials:
     """Find the user who made a credential. Safe to use from any thread.
 
-    ``decode`` returns None for a credential that munged refuses and raises SourceError if munged does not answer;
+    ``decode`` returns None for a credential that munged refuses and raises SourceError if munged does not respond;
     ``find_name`` returns the name of a user ID; ``wait_seconds`` limits how often one address may send credentials.
     """
 

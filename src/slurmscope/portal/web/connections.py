@@ -2,14 +2,14 @@
 """Limit connections that wait for their client: idle ones, and those with an incomplete request.
 
 uvicorn has no timeout for this (measured with 0.54: such a connection stays open until the client closes it), but
-counts these connections: 1000 of them, and it answers every request with 503. The timeout, the limit of waiting
+counts these connections: 1000 of them, and it responds to every request with 503. The timeout, the limit of waiting
 connections and the check of heads are added around uvicorn's protocol by watching the bytes in both directions, so
 that they depend on nothing inside uvicorn.
 
 uvicorn's parser accepts bare line feeds, folded headers, and a body with two lengths. A proxy in front may read such a
 request differently, which is how requests are smuggled past its sign-in.
 
-They cost nothing to open. uvicorn counts them, and answers every request with 503 when there are too many.
+They cost nothing to open. uvicorn counts them, and responds to every request with 503 when there are too many.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class HeadDeadline(asyncio.Protocol):
         self._framing = RequestFraming()
         self._timer: asyncio.TimerHandle | None = None
         self._is_refused = False
-        self._is_answering = False
+        self._is_responding = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timeout."""
@@ -170,7 +170,7 @@ class HeadDeadline(asyncio.Protocol):
         if self._framing.has_begun and self._timer is None:
             self._start_timer()
         if self._framing.is_complete:
-            self._is_answering = True
+            self._is_responding = True
             self.waiting.remove(self._peer, self._transport)
         else:
             self.waiting.add(self._peer, self._transport)
@@ -197,7 +197,7 @@ class HeadDeadline(asyncio.Protocol):
 
     def _expect_head(self) -> None:
         """Take the connection for idle, because a response was started."""
-        self._is_answering = False
+        self._is_responding = False
         if not self._framing.has_begun:
             self._stop_timer()
         self.waiting.add(self._peer, self._transport)
@@ -206,7 +206,7 @@ class HeadDeadline(asyncio.Protocol):
         """Respond to a malformed head and close; nothing else of this connection is read."""
         self._is_refused = True
         self._stop_timer()
-        if self._is_answering:
+        if self._is_responding:
             # The client would take this for the response to its earlier request.
             self._transport.close()
             return

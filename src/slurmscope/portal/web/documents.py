@@ -22,7 +22,7 @@ from slurmscope.portal.web.document_child import CHART, PDF, PIE
 CHILD = (sys.executable, "-P", "-m", "slurmscope.portal.web.document_child")
 MAX_RUNNING = 2
 MAX_DOCUMENTS = 18
-"""Running and waiting, of all people together."""
+"""Running and waiting, of all users together."""
 WAIT_SECONDS = 20.0
 RENDER_SECONDS = 30.0
 BUSY = "Too many PDF files and images are being made at the moment. Try again in a few seconds."

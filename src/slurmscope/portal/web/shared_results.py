@@ -2,7 +2,7 @@
 """Compute slow results once for all viewers who request them at the same time or soon after.
 
 A result is kept for twenty times as long as it took, and for a minute at most: quick ones are always new, and slow ones
-take a twentieth of a core however many people request them. A failure is raised to all who waited for it, and not kept.
+take a twentieth of a core however many users request them. A failure is raised to all who waited for it, and not kept.
 
 A new report is another object, and is rendered again. Cached text must not depend on the viewer.
 """

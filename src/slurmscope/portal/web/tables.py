@@ -26,8 +26,7 @@ from slurmscope.jobs.advice import AdviceTotal
 from slurmscope.jobs.render.formatting import as_datetime
 from slurmscope.jobs.report import Chart, ChartLine, HeatMap
 from slurmscope.jobs.summary import NodeSummary
-from slurmscope.portal.cluster_now import PartitionNow, QueueRow
-from slurmscope.portal.pending_lists import WaitingTable
+from slurmscope.portal.cluster_now import PartitionNow, QueueRow, WaitingTable
 from slurmscope.reports.job_table import Cell, render_csv_rows
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from slurmscope.jobs.render.svg.charts import describe
 from slurmscope.jobs.rule import Severity, Subject
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.jobs.viewer import Viewer
-from slurmscope.portal.pending_lists import rate_wait
+from slurmscope.portal.cluster_now import rate_wait
 from slurmscope.portal.queries import render_query
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.view_as import ViewAs

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limit how many requests of one person are handled at the same time.
+"""Limit how many requests of one user are handled at the same time.
 
-A person's further requests wait without a thread; if too many wait, they are rejected. A request counts until its
+A user's further requests wait without a thread; if too many wait, they are rejected. A request counts until its
 response is sent, so that slow readers use up their own places only.
 """
 
@@ -26,11 +26,11 @@ TOO_MANY = "You have too many requests at the same time. Try again in a few seco
 _PLACE = "slurmscope.place"
 
 
-async def take_place(scope: MutableMapping[str, Any], person: str) -> None:
-    """Wait until this person's request may run; respond 429 if too many wait. Without the middleware, do nothing."""
+async def take_place(scope: MutableMapping[str, Any], user: str) -> None:
+    """Wait until this user's request may run; respond 429 if too many wait. Without the middleware, do nothing."""
     place: _Place | None = scope.get(_PLACE)
     if place is not None:
-        await place.take(person)
+        await place.take(user)
 
 
 class PersonLimits:
@@ -45,11 +45,11 @@ class PersonLimits:
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._app = app
-        self._people = _People(max_running=max_running, max_requests=max_requests, wait_seconds=wait_seconds)
+        self._users = _Users(max_running=max_running, max_requests=max_requests, wait_seconds=wait_seconds)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Forward the request, and free its place at the end."""
-        place = _Place(self._people)
+        place = _Place(self._users)
         try:
             await self._app({**scope, _PLACE: place}, receive, send)
         finally:
@@ -57,57 +57,57 @@ class PersonLimits:
 
 
 @dataclass(slots=True)
-class _Person:
+class _User:
     running: asyncio.Semaphore
     requests: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
-class _People:
+class _Users:
     max_running: int
     max_requests: int
     wait_seconds: float
-    by_name: dict[str, _Person] = field(default_factory=dict)
+    by_name: dict[str, _User] = field(default_factory=dict)
 
     async def enter(self, name: str) -> None:
-        person = self.by_name.setdefault(name, _Person(asyncio.Semaphore(self.max_running)))
-        if person.requests >= self.max_requests:
+        user = self.by_name.setdefault(name, _User(asyncio.Semaphore(self.max_running)))
+        if user.requests >= self.max_requests:
             raise _too_many()
-        person.requests += 1
+        user.requests += 1
         try:
             async with asyncio.timeout(self.wait_seconds):
-                await person.running.acquire()
+                await user.running.acquire()
         except TimeoutError:
-            self._forget(name, person)
+            self._forget(name, user)
             raise _too_many() from None
         except BaseException:
-            self._forget(name, person)
+            self._forget(name, user)
             raise
 
     def leave(self, name: str) -> None:
-        person = self.by_name[name]
-        person.running.release()
-        self._forget(name, person)
+        user = self.by_name[name]
+        user.running.release()
+        self._forget(name, user)
 
-    def _forget(self, name: str, person: _Person) -> None:
-        person.requests -= 1
-        if person.requests == 0:
+    def _forget(self, name: str, user: _User) -> None:
+        user.requests -= 1
+        if user.requests == 0:
             del self.by_name[name]
 
 
 @dataclass(slots=True)
 class _Place:
-    people: _People
+    users: _Users
     name: str | None = None
 
     async def take(self, name: str) -> None:
         if self.name is None:
-            await self.people.enter(name)
+            await self.users.enter(name)
             self.name = name
 
     def free(self) -> None:
         if self.name is not None:
-            self.people.leave(self.name)
+            self.users.leave(self.name)
             self.name = None
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.core.errors import MalformedAnswer
-from slurmscope.jobs.pending.queue import COLUMNS, parse_limit, parse_waiting
+from slurmscope.jobs.pending.queue import COLUMNS, parse_limit, parse_pending
 
 WORD = "0123456789abcdef"
 ROW = {
@@ -25,7 +25,7 @@ def render(*rows: dict[str, str]) -> bytes:
 
 
 def test_every_column_is_read() -> None:
-    queue = parse_waiting(render({}), WORD, now_seconds=5.0, cluster="alpha")
+    queue = parse_pending(render({}), WORD, now_seconds=5.0, cluster="alpha")
     (job,) = queue.jobs
     assert ("alpha", 5.0, 0) == (queue.cluster, queue.taken_at_seconds, queue.unreadable_rows)
     assert ("17", "train", "ada", "physics", ("batch", "long")) == (
@@ -41,12 +41,12 @@ def test_every_column_is_read() -> None:
 
 
 def test_pending_array_is_one_job_with_its_tasks() -> None:
-    (job,) = parse_waiting(render({"ArrayTaskID": "3-24,30%2"}), WORD, now_seconds=0.0).jobs
+    (job,) = parse_pending(render({"ArrayTaskID": "3-24,30%2"}), WORD, now_seconds=0.0).jobs
     assert ("17_[3-24,30%2]", 23) == (job.shown_id, job.task_count)
 
 
 def test_unknown_start_is_absent_not_zero() -> None:
-    (job,) = parse_waiting(
+    (job,) = parse_pending(
         render({"StartTime": "N/A", "LastSchedEval": "Unknown", "EligibleTime": "0"}), WORD, now_seconds=0.0
     ).jobs
     assert (None, None, None) == (job.start_seconds, job.evaluated_seconds, job.eligible_seconds)
@@ -54,27 +54,27 @@ def test_unknown_start_is_absent_not_zero() -> None:
 
 def test_jobs_are_ordered_by_submission_newest_first() -> None:
     rows = ({"JobID": "1", "SubmitTime": "1760000005"}, {"JobID": "3"}, {"JobID": "2"})
-    assert [1, 3, 2] == [job.job_id for job in parse_waiting(render(*rows), WORD, now_seconds=0.0).jobs]
+    assert [1, 3, 2] == [job.job_id for job in parse_pending(render(*rows), WORD, now_seconds=0.0).jobs]
 
 
 @pytest.mark.parametrize(
     "broken", [{"JobID": "x"}, {"SubmitTime": "Unknown"}, {"tres-alloc": "?"}, {"ArrayTaskID": "1-"}, {"NumCPUs": ""}]
 )
 def test_unreadable_row_costs_itself_only(broken: dict[str, str]) -> None:
-    queue = parse_waiting(render({}, broken), WORD, now_seconds=0.0)
+    queue = parse_pending(render({}, broken), WORD, now_seconds=0.0)
     assert (1, 1) == (len(queue.jobs), queue.unreadable_rows)
 
 
 def test_answer_that_ends_in_a_row_is_a_failure() -> None:
     with pytest.raises(MalformedAnswer):
-        parse_waiting(render({})[:-3], WORD, now_seconds=0.0)
+        parse_pending(render({})[:-3], WORD, now_seconds=0.0)
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\x00")))
 def test_no_name_can_forge_a_row(name: str) -> None:
     if WORD in name:
         return
-    (job,) = parse_waiting(render({"Name": name}), WORD, now_seconds=0.0).jobs
+    (job,) = parse_pending(render({"Name": name}), WORD, now_seconds=0.0).jobs
     assert ("ada", name) == (job.user, job.name)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, WaitingJob
+from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob
 from tests.fakes.waiting import make_queue, make_waiting
 
 ARRAY = make_waiting(10, array_job_id=10, tasks=(range(3, 25), range(30, 31)), tasks_text="3-24,30%2", priority=7)
@@ -33,7 +33,7 @@ def test_job_is_found_by_the_id_that_users_write(shown_id: str, job_id: int | No
         (PART, "20+1", 1),
     ],
 )
-def test_id_is_shown_as_squeue_prints_it(job: WaitingJob, shown_id: str, count: int) -> None:
+def test_id_is_shown_as_squeue_prints_it(job: PendingJob, shown_id: str, count: int) -> None:
     assert (shown_id, count) == (job.shown_id, job.task_count)
 
 

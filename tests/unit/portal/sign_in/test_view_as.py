@@ -65,9 +65,8 @@ def test_other_machine_is_refused_whatever_it_chooses() -> None:
 
 
 def make_demo() -> FastAPI:
-    backend = make_backend().connect()
-    view_as = ViewAs(VIEWS, backend.sign_in.identify)
-    return make_app(replace(backend, sign_in=replace(backend.sign_in, identify=view_as.identify, view_as=view_as)))
+    services = make_backend().connect()
+    return make_app(replace(services, view_as=ViewAs(VIEWS, services.identify)))
 
 
 def send(app: FastAPI, path: str, data: dict[str, str] | None = None, **headers: str) -> httpx.Response:

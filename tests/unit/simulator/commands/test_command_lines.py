@@ -22,7 +22,7 @@ from slurmscope.cluster.squeue import StartWindow
 from slurmscope.core.config import load
 from slurmscope.core.errors import CommandFailed
 from slurmscope.node.checks import check_node_name
-from slurmscope.portal.live import LiveReadings, make_other_readings, make_own_readings
+from slurmscope.portal.live import LiveCluster
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reports.resubmission import NodeSizes
 from slurmscope.reports.scripts import ScriptReader
@@ -31,7 +31,7 @@ from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands import call
 from slurmscope.simulator.commands.executables import COMMANDS, write_fake_commands
-from slurmscope.slurm.cluster_names import read_all_names, read_own_name
+from slurmscope.slurm.cluster_names import read_all_names, read_own_name, run_in_cluster
 from slurmscope.slurm.command import SlurmCommands
 from slurmscope.slurm.coordinators import read_coordinated, read_coordinators
 from slurmscope.slurm.visibility import SLURMDBD, JobVisibility
@@ -98,8 +98,8 @@ def read_accounting(slurm: Slurm, clusters: tuple[str, ...]) -> None:
     assert list(accounting.read_user(ended[0].user, NOW - 600, NOW))
 
 
-def read_live(readings: LiveReadings) -> None:
-    for reading in (readings.jobs, readings.nodes, *readings.waiting.readings):
+def read_live(cluster: LiveCluster) -> None:
+    for reading in cluster.readings:
         reading.request()
         snapshot = reading.wait(time.monotonic() + 60)
         assert snapshot.has_value, (reading.name, snapshot.error)
@@ -148,8 +148,9 @@ def test_every_command_line_that_our_code_sends_is_answered(slurm: Slurm, monkey
     assert backend.read_nodes() == backend.read_nodes()  # from sinfo, then from scontrol
     for clusters in ((), ("alpha",), ("all",)):
         read_accounting(slurm, clusters)
-    read_live(make_own_readings(slurm.run, backend))
-    read_live(make_other_readings(slurm.run, "beta"))
+    read_live(LiveCluster(slurm.run, backend))
+    other = run_in_cluster(slurm.run, "beta")
+    read_live(LiveCluster(other, TextCommands(other), "beta"))
     read_reports(slurm)
     read_slurm(slurm)
     read_exporter(slurm, monkeypatch)

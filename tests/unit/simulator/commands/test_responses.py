@@ -17,7 +17,7 @@ from slurmscope.cluster.events import read_events
 from slurmscope.cluster.limits import Limits
 from slurmscope.cluster.shares import Shares
 from slurmscope.jobs.pending import facts
-from slurmscope.jobs.pending.queue import read_waiting
+from slurmscope.jobs.pending.queue import read_pending
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import CPU_HOLDING_STATES, Shape, SimulatedCluster
 from slurmscope.simulator.commands.executables import answer
@@ -89,7 +89,7 @@ def test_traced_jobs_have_their_owners() -> None:
 
 
 def test_pending_jobs_have_their_reasons() -> None:
-    found = read_waiting(run, SEPARATOR, now_seconds=NOW)
+    found = read_pending(run, SEPARATOR, now_seconds=NOW)
 
     assert 0 == found.unreadable_rows
     assert {(job.id, job.reason, job.rows) for job in CLUSTER.jobs if job.state == "PENDING"} == {
