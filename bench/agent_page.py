@@ -18,12 +18,11 @@ from bench.cgroups import V2_FILES
 from bench.measure import judge_ratio, least_seconds
 from bench.processes import run_sleeping
 from slurmscope.cli.options import load_config
-from slurmscope.exporter.collector import Role
-from slurmscope.exporter.exporter import Exporter, RunningExporter
+from slurmscope.cli.roles import find_role
+from slurmscope.exporter.exporter import RunningExporter
 from slurmscope.exporter.settings import MetricsProfile
 from slurmscope.http.server.app import ScrapeRequest
 from slurmscope.metrics.family import Family
-from slurmscope.node.exporter import NodeReadings
 from slurmscope.remote_write.encoding import RequestEncoder, WriteRequest
 
 JOBS = 64
@@ -91,7 +90,7 @@ def make_jobs(root: Path, groups: list[list[int]]) -> Path:
 def make_agent(root: Path, profile: MetricsProfile) -> RunningExporter:
     """Start the agent of a node with this tree of cgroups; it reads anew for every scrape."""
     given: Mapping[str, object] = {"path_cgroup": str(root), "metrics_profile": profile.value, "node_interval": "0s"}
-    exporter = Exporter(role=Role.NODE, load=lambda: load_config("node", given), make_readings=NodeReadings)
+    exporter = find_role("node").make_exporter(lambda: load_config("node", given))
     return RunningExporter(exporter, exporter.load())
 
 

@@ -21,10 +21,11 @@ from functools import partial
 from pathlib import Path
 
 from bench.measure import cpu_seconds_of, judge, judge_ratio, least_seconds, resident_bytes_of, running_exporter, scrape
+from slurmscope.cli.roles import find_role
 from slurmscope.cluster import jobs as jobs_collector
 from slurmscope.cluster import squeue
-from slurmscope.cluster.exporter import IntervalSettings
 from slurmscope.cluster.squeue import Jobs
+from slurmscope.exporter.collector import Role, declared_readings
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulator.commands.executables import COMMANDS, answer, write_fake_commands
@@ -85,8 +86,8 @@ def _repeat_answers(folder: Path) -> None:
 @contextmanager
 def _exporter(folder: str, *flags: str) -> Iterator[tuple[int, str]]:
     """Run an exporter that reads everything anew for every scrape."""
-    intervals = [f"--slurm.interval.{name.replace('_', '-')}={POLL_SECONDS}" for name in IntervalSettings.__slots__]
-    asking = ("--slurm.bin-path", folder, f"--slurm.poll-limit={POLL_SECONDS}", "--slurm.timeout=60", *intervals)
+    intervals = (f"--slurm.poll-limit={POLL_SECONDS}", f"--slurm.slow-interval={POLL_SECONDS}")
+    asking = ("--slurm.bin-path", folder, "--slurm.timeout=60", *intervals)
     with running_exporter(*asking, *flags) as exporter:
         yield exporter
 
@@ -176,9 +177,11 @@ def _measure_growth(cluster: SimulatedCluster) -> bool:
 
 def _count_calls() -> bool:
     """Count the requests to slurmctld with default intervals when Prometheus scrapes every 30 or 60 seconds."""
-    defaults = IntervalSettings()
+    role = find_role(Role.CLUSTER.value)
+    own = (reading for feature in role.features for reading in feature.readings)
+    declared = declared_readings(role.collectors, *own)
     each = {
-        pause: sum(count * min(1, pause / max(pause, getattr(defaults, name))) for name, count in REQUESTS.items())
+        pause: sum(count * min(1, pause / max(pause, declared[name].every_seconds)) for name, count in REQUESTS.items())
         for pause in (30, 60)
     }
     figures = ", ".join(f"{count:.1f} for a scrape every {pause} s" for pause, count in each.items())

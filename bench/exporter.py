@@ -14,8 +14,9 @@ from pathlib import Path
 
 from bench.measure import cpu_seconds_of, judge, judge_ratio, resident_bytes_of, running_exporter, scrape
 from slurmscope.exporter.collector import Collector, NoOptions, Role
+from slurmscope.exporter.feature import OpenFeatures, Running
 from slurmscope.exporter.page import EnabledCollector, PageService
-from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.server.app import ScrapeRequest
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.guard import Guard
@@ -80,7 +81,7 @@ def _parallel_scrapes() -> tuple[int, float, float]:
     )
     service = PageService(
         [EnabledCollector(collector=collector, options=NoOptions())],
-        ReadingSet(SharedReading("rows", lambda: SAMPLES, interval_seconds=3600)),
+        OpenFeatures(Running(readings=(SharedReading("rows", lambda: SAMPLES, interval_seconds=3600),))),
         guard=Guard(series_limit=SAMPLES),
         self_families=lambda _: (),
     )

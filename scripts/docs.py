@@ -21,17 +21,16 @@ import click
 from slurmscope.accounting.grant import database_sections
 from slurmscope.cli import slurmscope
 from slurmscope.cli.options import explain_removed, format_default, translate
-from slurmscope.cluster.exporter import COMMAND_METRICS, cluster_sections
+from slurmscope.cli.roles import all_collectors, feature_metrics, find_role
 from slurmscope.core.settings import Section, Setting
-from slurmscope.exporter.collector import Role, all_collectors
-from slurmscope.exporter.profiles import REPORTS_CONDITIONS, REPORTS_METRICS
+from slurmscope.exporter.collector import Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.jobs.findings import RULES
+from slurmscope.jobs.report_metrics import REPORTS_CONDITIONS, REPORTS_METRICS
 from slurmscope.metrics.family import Metric
 from slurmscope.migrate.check import SYSTEMS
 from slurmscope.migrate.old_systems import OldMetrics, OldSystem
 from slurmscope.migrate.slurm_exporter import FLAGS
-from slurmscope.node.exporter import node_sections
 from slurmscope.portal.metrics import PORTAL_METRICS
 from slurmscope.portal.settings import portal_sections
 from slurmscope.reports.settings import command_sections, report_sections, rule_section
@@ -41,12 +40,17 @@ from slurmscope.up.settings import up_sections
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 CONTEXT = {**slurmscope.context_settings, "terminal_width": 100}
+EVERYWHERE = feature_metrics(Role.NODE)
+FEATURE_METRICS = tuple(metric for metric in feature_metrics(Role.CLUSTER) if metric not in EVERYWHERE)
 DECLARED: dict[str, Metric] = {
     metric.name: metric
-    for metric in (*(m for role in Role for c in all_collectors(role) for m in c.metrics), *COMMAND_METRICS)
+    for metric in (*(m for role in Role for c in all_collectors(role) for m in c.metrics), *FEATURE_METRICS)
 }
 BOOLEAN_FLAGS = {
-    declared.flag for section in cluster_sections() for declared in section.settings() if declared.is_boolean
+    declared.flag
+    for section in find_role("cluster").sections()
+    for declared in section.settings()
+    if declared.is_boolean
 }
 
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?((?: *# )?<!-- end -->)", re.DOTALL)
@@ -79,7 +83,7 @@ def cluster_metrics() -> Iterator[str]:
     """Describe the metrics of every cluster collector."""
     yield from _collector_tables(Role.CLUSTER)
     yield "### Slurm commands\n\nAlways enabled.\n\n"
-    yield from _metric_table(COMMAND_METRICS)
+    yield from _metric_table(FEATURE_METRICS)
 
 
 def node_metrics() -> Iterator[str]:
@@ -89,17 +93,17 @@ def node_metrics() -> Iterator[str]:
 
 def self_metrics() -> Iterator[str]:
     """Describe the metrics of the exporters themselves."""
-    return _metric_table(SELF_METRICS)
+    return _metric_table((*SELF_METRICS, *EVERYWHERE))
 
 
 def cluster_settings() -> Iterator[str]:
     """Describe the settings of the cluster exporter."""
-    return _settings_table(cluster_sections())
+    return _settings_table(find_role("cluster").sections())
 
 
 def node_settings() -> Iterator[str]:
     """Describe the settings of the node agent."""
-    return _settings_table(node_sections())
+    return _settings_table(find_role("node").sections())
 
 
 def portal_metrics() -> Iterator[str]:

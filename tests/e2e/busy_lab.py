@@ -26,13 +26,7 @@ scrape_configs:
     static_configs: [{{targets: ["{address}"]}}]
 """
 # What changes slowly is asked for rarely; a test has no time for that.
-FAST_FLAGS = (
-    "--slurm.poll-limit=1s",
-    *(
-        f"--slurm.interval.{name}=1s"
-        for name in ("diag", "licenses", "reservations", "limits", "shares", "completions")
-    ),
-)
+FAST_FLAGS = ("--slurm.poll-limit=1s", "--slurm.slow-interval=1s")
 
 
 @contextmanager

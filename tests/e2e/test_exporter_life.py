@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.cluster.exporter import COMMAND_METRICS
-from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.cli.roles import all_collectors, feature_metrics
+from slurmscope.exporter.collector import Role
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands.executables import write_fake_commands
@@ -22,7 +22,7 @@ from tests.processes import run_slurmscope, running, serving, until, values
 # Names kept for dashboards of older exporters may break the naming rules, nothing else may.
 KEPT_NAMES = {
     metric.name
-    for metric in (*COMMAND_METRICS, *(m for c in all_collectors(Role.CLUSTER) for m in c.metrics))
+    for metric in (*feature_metrics(Role.CLUSTER), *(m for c in all_collectors(Role.CLUSTER) for m in c.metrics))
     if metric.is_compat
 }
 

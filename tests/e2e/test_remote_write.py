@@ -21,9 +21,11 @@ from lab.ports import free_port
 from lab.prometheus import Server, run_prometheus, run_victoria_metrics
 from lab.waiting import wait_until
 from slurmscope.cli.options import load_config
+from slurmscope.cli.roles import find_role
 from slurmscope.exporter.collector import Role
-from slurmscope.exporter.profiles import REPORTS_METRICS, wanted_metrics, wanted_samples
+from slurmscope.exporter.profiles import wanted_samples
 from slurmscope.http.client.address import parse_address
+from slurmscope.jobs.report_metrics import REPORTS_METRICS
 from slurmscope.metrics.family import Family
 from slurmscope.node.job_use import CgroupUse, CpuUse, GroupKey, IoUse, JobKey, JobUse, MemoryUse, NodeJobs, ProcessUse
 from slurmscope.node.jobs import COLLECTOR, JobUseOptions
@@ -285,7 +287,8 @@ def make_jobs(at_seconds: float) -> NodeJobs:
 
 def page(profile: str, jobs: NodeJobs) -> list[Family]:
     config = load_config("node", {"metrics_profile": profile})
-    is_wanted, narrow = wanted_metrics(config, Role.NODE), wanted_samples(config, Role.NODE)
+    exporter = find_role("node").make_exporter(lambda: config)
+    is_wanted, narrow = exporter.wanted_metrics(config), wanted_samples(config, Role.NODE, exporter.reports)
     families = COLLECTOR.collect(config.of(JobUseOptions, "collector.job_use"), node_jobs=jobs)
     return [narrow(family) for family in families if is_wanted(family.metric)]
 

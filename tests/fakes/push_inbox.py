@@ -10,8 +10,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from slurmscope.exporter.feature import OpenFeatures, Running
 from slurmscope.exporter.page import PageService
-from slurmscope.exporter.reading import PushedPage, ReadingSet
 from slurmscope.exporter.self_metrics import PROCESS_METRICS, SELF_METRICS, SelfMetrics
 from slurmscope.http.server.address import ListenHost
 from slurmscope.http.server.app import ExporterApp
@@ -56,19 +56,6 @@ def page_of(store: GroupStore) -> str:
     return "".join(family.header + family.lines for group in store.groups() for family in group.families.values())
 
 
-class PushedReadings(ReadingSet):
-    """Hold no readings but pushed metrics."""
-
-    def __init__(self, page: InboxPage) -> None:
-        """Take the page of pushed metrics."""
-        super().__init__()
-        self._page = page
-
-    def pushed(self) -> PushedPage:
-        """Return the pushed metrics."""
-        return self._page.get()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningInbox:
     """Hold an inbox that answers."""
@@ -102,9 +89,9 @@ def open_inbox(settings: InboxSettings | None = None, *, web_config: Path | None
     """Run an inbox on a free port of the loopback, with a page as the exporter's."""
     clock = WallClock()
     store = open_store(clock, settings=settings)
-    readings = PushedReadings(InboxPage(store, OWN.shared))
+    readings = OpenFeatures(Running(pushed=InboxPage(store, OWN.shared).get))
     guard = Guard()
-    own = SelfMetrics(readings=readings, guard=guard)
+    own = SelfMetrics(features=readings, guard=guard)
     service = PageService((), readings, guard=guard, self_families=own.families)
     endpoint = PushEndpoint(store)
 

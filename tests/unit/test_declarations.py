@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import slurmscope
-from slurmscope.cluster.exporter import COMMAND_METRICS
-from slurmscope.exporter.collector import Collector, Role, all_collectors
+from slurmscope.cli.roles import all_collectors, feature_metrics
+from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.metrics.family import Family, Histogram, Metric, MetricKind
 from slurmscope.metrics.guard import Guard
@@ -29,22 +29,23 @@ COLLECTORS = [collector for role in Role for collector in all_collectors(role)]
 # Once each: both exporters declare the metrics of traced processes, and two collectors the allocation of jobs.
 METRICS = list(dict.fromkeys([
     *(metric for collector in COLLECTORS for metric in collector.metrics),
-    *SELF_METRICS, *COMMAND_METRICS, *PORTAL_METRICS, *RECORDING_METRICS,
+    *SELF_METRICS, *feature_metrics(Role.CLUSTER), *PORTAL_METRICS, *RECORDING_METRICS,
 ]))  # fmt: skip
 
 NEW_COLLECTOR = """
-from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.collector import Collector, Reading, Role
 from slurmscope.metrics.family import Family, gauge
 
 ANSWER = gauge("slurm_answer", "The answer to everything.")
 
 
-def collect(options, *, jobs):
-    yield Family(ANSWER, {(): 42})
+def collect(options, *, triggers, jobs):
+    yield Family(ANSWER, {(): triggers})
 
 
+TRIGGERS = Reading(name="triggers", read=lambda slurm: len(slurm.run("strigger", ("--get",)).splitlines()))
 COLLECTOR = Collector(
-    name="answer", role=Role.CLUSTER, help="The answer.", needs=("jobs",), metrics=(ANSWER,), collect=collect
+    name="answer", role=Role.CLUSTER, help="The answer.", needs=(TRIGGERS, "jobs"), metrics=(ANSWER,), collect=collect
 )
 """
 
@@ -52,7 +53,7 @@ COLLECTOR = Collector(
 @pytest.mark.parametrize("collector", COLLECTORS, ids=lambda collector: collector.name)
 def test_collector_takes_the_readings_it_needs(collector: Collector) -> None:
     _, *readings = inspect.signature(collector.collect).parameters
-    assert collector.needs == tuple(readings)
+    assert collector.reading_names == tuple(readings)
 
 
 def test_what_reports_and_charts_need_is_exported_without_the_older_names() -> None:
@@ -98,8 +99,9 @@ def test_new_collector_is_one_file(tmp_path: Path) -> None:
     shutil.copytree(Path(slurmscope.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "cluster" / "answer.py").write_text(NEW_COLLECTOR, encoding="utf-8")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\n", encoding="utf-8")
-    (tmp_path / "bin" / "squeue").chmod(0o755)
+    for name, script in {"squeue": "", "strigger": "seq 42"}.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
 
     def python(*arguments: str) -> str:
         # The copy is no part of the code whose coverage is measured.

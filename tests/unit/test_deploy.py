@@ -20,10 +20,10 @@ from click.testing import CliRunner
 
 from deploy.grafana.generate import OUTPUT, dashboard
 from slurmscope.cli import slurmscope
-from slurmscope.cluster.exporter import COMMAND_METRICS
-from slurmscope.exporter.collector import Role, all_collectors
-from slurmscope.exporter.profiles import REPORTS_CONDITIONS, REPORTS_METRICS
+from slurmscope.cli.roles import all_collectors, feature_metrics
+from slurmscope.exporter.collector import Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
+from slurmscope.jobs.report_metrics import REPORTS_CONDITIONS, REPORTS_METRICS
 from slurmscope.metrics.family import MetricKind
 from slurmscope.trace.tokens import rotate_keys
 from tests.fakes.certificates import make_authority
@@ -284,7 +284,7 @@ def names_in(expressions: Iterator[str]) -> set[str]:
 def declared_names() -> set[str]:
     collectors = [metric for role in Role for collector in all_collectors(role) for metric in collector.metrics]
     names: set[str] = set()
-    for metric in (*collectors, *COMMAND_METRICS, *SELF_METRICS):
+    for metric in (*collectors, *feature_metrics(Role.CLUSTER), *SELF_METRICS):
         if not metric.is_compat:
             is_histogram = metric.kind is MetricKind.HISTOGRAM
             ends = ("_bucket", "_sum", "_count") if is_histogram else ("",)

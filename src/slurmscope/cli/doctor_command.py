@@ -7,6 +7,7 @@ import json
 import logging
 import platform
 from collections.abc import Mapping
+from contextlib import closing
 
 import click
 
@@ -18,8 +19,6 @@ from slurmscope.core.config import Config, own_environment
 from slurmscope.exporter.doctor import Examination, check_certificate, examine
 from slurmscope.exporter.exporter import configure_log, enabled_collectors
 from slurmscope.exporter.output_settings import WebSettings
-from slurmscope.remote_write.service import check_remote_write
-from slurmscope.remote_write.settings import RemoteWriteSettings
 
 
 def make_command() -> click.Command:
@@ -40,14 +39,10 @@ def _role_command(name: str) -> click.Command:
 
     def run(*, json: bool, **given: object) -> int:
         config = _load_quietly(name, given)
-        readings = role.make_readings(config)
-        try:
-            examination = examine(readings, [e.collector for e in enabled_collectors(role.role, config)])
-        finally:
-            readings.close()
+        with closing(role.make_exporter(lambda: config).open_features(config)) as features:
+            examination = examine(features, [e.collector for e in enabled_collectors(role.collectors, config)])
         certificate = check_certificate(config.of(WebSettings).config_file)
-        sending = check_remote_write(config.of(RemoteWriteSettings))
-        return _report(name, Examination(checks=(*examination.checks, *certificate, *sending)), as_json=json)
+        return _report(name, Examination(checks=(*examination.checks, *certificate)), as_json=json)
 
     params = [_json_option(), *options_for(role.sections())]
     return SettingsCommand(name, callback=run, params=params, help=_help(name), examples=_examples(name))

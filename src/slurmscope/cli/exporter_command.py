@@ -10,7 +10,7 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_role
-from slurmscope.exporter.exporter import Exporter, run_forever, run_once
+from slurmscope.exporter.exporter import run_forever, run_once
 
 
 def make_exporter_command(name: str) -> click.Command:
@@ -37,6 +37,5 @@ def make_exporter_command(name: str) -> click.Command:
 
 def run_exporter(name: str, given: Mapping[str, object], *, is_once: bool = False) -> int:
     """Run the exporter of a role; ``given`` holds the flags by their Python names."""
-    role = find_role(name)
-    exporter = Exporter(role=role.role, load=lambda: load_config(name, given), make_readings=role.make_readings)
+    exporter = find_role(name).make_exporter(lambda: load_config(name, given))
     return run_once(exporter, sys.stdout.buffer) if is_once else run_forever(exporter)

@@ -13,11 +13,10 @@ import click
 
 from slurmscope.cli.options import CONFIG_FILE_VARIABLE, load_config
 from slurmscope.cli.output import format_examples, wants_color, write_text
-from slurmscope.cli.roles import find_role
-from slurmscope.cluster.exporter import COMMAND_METRICS
+from slurmscope.cli.roles import all_collectors, feature_metrics, find_role
 from slurmscope.core.log import escape
-from slurmscope.exporter.collector import Role, all_collectors
-from slurmscope.exporter.exporter import Exporter, RunningExporter, configure_log
+from slurmscope.exporter.collector import Role
+from slurmscope.exporter.exporter import RunningExporter, configure_log
 from slurmscope.migrate.check import DEFAULT_TOLERANCE, Comparison, Loss, check_pages, declare, find_roles
 from slurmscope.migrate.pages import Page, join_pages, parse_page, read_page
 
@@ -78,7 +77,7 @@ def _options() -> list[click.Parameter]:
 
 
 def _check(old: str, against: Sequence[str], tolerance: float, format: str, config_file: Path | None) -> int:
-    declared = declare((c for role in Role for c in all_collectors(role)), COMMAND_METRICS)
+    declared = declare((c for role in Role for c in all_collectors(role)), feature_metrics(Role.CLUSTER))
     old_page = read_page(old)
     if against:
         places = tuple(against)
@@ -95,9 +94,8 @@ def _check(old: str, against: Sequence[str], tolerance: float, format: str, conf
 
 def _make_page(role: Role, config_file: Path | None) -> Page:
     """Make the page of an exporter here."""
-    command = find_role(role.value)
     given = {"config_file": config_file, "log_level": "error"}
-    exporter = Exporter(role=role, load=lambda: load_config(role.value, given), make_readings=command.make_readings)
+    exporter = find_role(role.value).make_exporter(lambda: load_config(role.value, given))
     config = exporter.load()
     configure_log(config)
     with closing(RunningExporter(exporter, config)) as running:

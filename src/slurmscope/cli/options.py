@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 import click
 
 from slurmscope.cli.output import format_examples
-from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
+from slurmscope.cli.roles import ROLE_NAMES, all_collectors, find_sections, keys_of_others
 from slurmscope.core.config import Config, find_replacement, load, own_environment
 from slurmscope.core.settings import Section, Setting, environment_name
 from slurmscope.exporter.collector import Role
@@ -265,7 +265,7 @@ def load_config(name: str, given: Mapping[str, object]) -> Config:
     if name not in ROLE_NAMES:
         return config
     role = Role(name)
-    return resolve_profile(resolve_collectors(config, role), role)
+    return resolve_profile(resolve_collectors(config, all_collectors(role)), role)
 
 
 def parameter_name(declared: Setting) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Map each role to its settings and its wiring.
+"""List the features of each role: the only place that knows all of them.
 
 A role is imported only when it is used, so that a compute node does not load the cluster exporter.
 """
@@ -7,12 +7,18 @@ A role is imported only when it is used, so that a compute node does not load th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from slurmscope.core.config import Config, own_environment
+from slurmscope.core.config import Config
 from slurmscope.core.settings import Section
-from slurmscope.exporter.collector import Role
-from slurmscope.exporter.reading import ReadingSet
+from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.exporter import Exporter
+from slurmscope.exporter.feature import Feature, collectors_of
+from slurmscope.exporter.profiles import ReportMetrics
+from slurmscope.exporter.self_metrics import SELF_METRICS
+from slurmscope.exporter.settings import exporter_sections
+from slurmscope.metrics.family import Metric
+from slurmscope.remote_write.feature import REMOTE_WRITE
 
 ROLE_NAMES = tuple(role.value for role in Role)
 SECTION_NAMES = (*ROLE_NAMES, "report", "portal", "up", "database")
@@ -21,18 +27,53 @@ SECTION_NAMES = (*ROLE_NAMES, "report", "portal", "up", "database")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleCommand:
-    """Hold what the commands of one role have in common; ``shown`` names the settings in its short help."""
+    """What the commands of one role have in common; ``shown`` names the settings in its short help."""
 
     role: Role
-    sections: Callable[[], Iterable[Section]]
-    make_readings: Callable[[Config], ReadingSet]
+    features: tuple[Feature, ...]
     help: str
     shown: tuple[str, ...]
+    reports: ReportMetrics = field(default_factory=ReportMetrics)
+
+    @property
+    def collectors(self) -> tuple[Collector, ...]:
+        """Return all collectors, enabled or not."""
+        return collectors_of(self.features)
+
+    def sections(self) -> Iterator[Section]:
+        """Yield the settings of all features, then those that all exporters have."""
+        for feature in self.features:
+            yield from feature.sections
+        yield from exporter_sections(self.role, self.collectors)
+
+    def make_exporter(self, load: Callable[[], Config]) -> Exporter:
+        """Return the exporter of this role."""
+        return Exporter(role=self.role, features=self.features, load=load, reports=self.reports)
 
 
 def find_role(name: str) -> RoleCommand:
     """Return a role by its name."""
     return {"cluster": _cluster, "node": _node}[name]()
+
+
+def all_collectors(role: Role) -> tuple[Collector, ...]:
+    """Return all collectors of a role, enabled or not, by name."""
+    return find_role(role.value).collectors
+
+
+def feature_metrics(role: Role) -> tuple[Metric, ...]:
+    """Return the metrics of the features of a role that no collector declares."""
+    return tuple(metric for feature in find_role(role.value).features for metric in feature.metrics)
+
+
+def _reserved_metrics() -> Iterator[Metric]:
+    """Yield every metric that the cluster exporter could have, whatever is enabled, and those of node agents.
+
+    Reports are made from the latter; their older names may be pushed, since the agent itself does so.
+    """
+    yield from (metric for collector in all_collectors(Role.CLUSTER) for metric in collector.metrics)
+    yield from (m for collector in all_collectors(Role.NODE) for m in collector.metrics if not m.is_compat)
+    yield from (*feature_metrics(Role.CLUSTER), *SELF_METRICS)
 
 
 def find_sections(name: str) -> Iterable[Section]:
@@ -64,24 +105,30 @@ def keys_of_others(name: str) -> Iterator[str]:
 
 
 def _cluster() -> RoleCommand:
-    from slurmscope.cluster.exporter import ClusterReadings, cluster_sections
+    from slurmscope.cluster.discovery import DISCOVERY
+    from slurmscope.cluster.exporter import cluster_feature
+    from slurmscope.inbox.inbox import inbox_feature
+    from slurmscope.lustre.feature import LUSTRE
+    from slurmscope.trace.cluster_endpoint import TRACING
 
     return RoleCommand(
         role=Role.CLUSTER,
-        sections=cluster_sections,
-        make_readings=lambda config: ClusterReadings(config, own_environment()),
+        features=(cluster_feature(), LUSTRE, TRACING, inbox_feature(_reserved_metrics), DISCOVERY, REMOTE_WRITE),
         help="Export cluster metrics to Prometheus: jobs, nodes, scheduler. Run it on one host with Slurm's commands.",
         shown=("slurm.bin-path", "slurm.poll-limit", "web.listen-address", "log.level"),
     )
 
 
 def _node() -> RoleCommand:
-    from slurmscope.node.exporter import NodeReadings, node_sections
+    from slurmscope.jobs.report_metrics import REPORTS_CONDITIONS, REPORTS_METRICS
+    from slurmscope.node.exporter import node_feature
+    from slurmscope.profile.feature import PROFILING
+    from slurmscope.trace.node_collector import NODE_TRACING
 
     return RoleCommand(
         role=Role.NODE,
-        sections=node_sections,
-        make_readings=NodeReadings,
+        features=(node_feature(), NODE_TRACING, PROFILING, REMOTE_WRITE),
+        reports=ReportMetrics(REPORTS_METRICS, REPORTS_CONDITIONS),
         help="Export the resource usage of every job on this node to Prometheus. Run it on every compute node.",
         shown=("node.name", "web.listen-address", "log.level"),
     )

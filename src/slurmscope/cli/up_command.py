@@ -36,5 +36,4 @@ def make_exporters(given: Mapping[str, object]) -> list[Exporter]:
 
 
 def _exporter(name: str, given: Mapping[str, object]) -> Exporter:
-    role = find_role(name)
-    return Exporter(role=role.role, load=lambda: load_config(name, given), make_readings=role.make_readings)
+    return find_role(name).make_exporter(lambda: load_config(name, given))

@@ -9,29 +9,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import Protocol
 
 from slurmscope.cluster import scontrol_nodes, sinfo, squeue
 from slurmscope.cluster.sinfo import Nodes
-from slurmscope.cluster.squeue import Jobs, StartWindow
+from slurmscope.cluster.sources import Backend, Sources
+from slurmscope.cluster.squeue import Jobs, QueueReader, StartWindow
 from slurmscope.core.errors import CommandFailed, CommandTimedOut, MissingExtraError
+from slurmscope.exporter.collector import Read, Reading
 from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings, random_separator
 
 MANY_NODES = 2_000
 """With this many nodes in three partitions sinfo 22.05 takes some two seconds of CPU; with 10,000 half a minute."""
-
-
-class Backend(Protocol):
-    """Read jobs and nodes from Slurm; every failure is a SourceError. Safe to use from several threads."""
-
-    def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
-        """Return all jobs, and those that started in the window; ``now_seconds`` is the time to put on them.
-
-        ``with_owners`` also returns the owner of each job by its ID.
-        """
-
-    def read_nodes(self) -> Nodes:
-        """Return all nodes."""
 
 
 class TextCommands:
@@ -94,3 +82,35 @@ def open_backend(
     from slurmscope.cluster.json.backends import Slurmrestd
 
     return Slurmrestd(settings)
+
+
+def _open_jobs(slurm: Sources) -> Read:
+    queue = QueueReader(
+        lambda window, now_seconds: slurm.backend.read_jobs(window, now_seconds, with_owners=slurm.with_owners),
+        slurm.wall_clock,
+    )
+
+    def read() -> Jobs:
+        jobs = queue.read()
+        slurm.require_all_jobs()
+        return jobs
+
+    return read
+
+
+def _read_nodes(slurm: Sources) -> Nodes:
+    return slurm.backend.read_nodes()
+
+
+JOBS = Reading(
+    name="jobs",
+    open=_open_jobs,
+    older_duration="slurm_job_scrape_duration",
+    older_errors=("slurm_job_scrape_error", "job_scrape_errors"),
+)
+NODES = Reading(
+    name="nodes",
+    read=_read_nodes,
+    older_duration="slurm_node_scrape_duration",
+    older_errors=("slurm_node_scrape_error",),
+)

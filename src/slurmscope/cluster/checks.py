@@ -14,6 +14,7 @@ from slurmscope.core.errors import MalformedAnswer, SlurmscopeError, SourceError
 from slurmscope.exporter.doctor import ADVICE
 from slurmscope.slurm import munge
 from slurmscope.slurm.command import RunCommand
+from slurmscope.slurm.config import Controllers
 from slurmscope.slurm.visibility import CONTROLLER, JobVisibility
 
 MOST_SKEW_SECONDS = 5.0
@@ -36,6 +37,20 @@ def check_slurm(
             return
     yield _check("PrivateData", lambda: _check_private_data(run), PRIVATE_ADVICE)
     yield _check("clock", lambda: _check_clock(run, wall_clock), CLOCK_ADVICE)
+
+
+def check_controllers(controllers: object) -> Iterator[Check]:
+    """Check that a controller answers: their reading succeeds also if none does."""
+    if not isinstance(controllers, Controllers):
+        return
+    names = ", ".join(one.host for one in controllers.controllers) or "no controller"
+    is_up = controllers.is_up
+    yield Check(
+        name="controllers",
+        is_good=is_up,
+        message=f"{names} answers" if is_up else f"no controller answers ({names})",
+        advice="" if is_up else "check that slurmctld runs there and can be reached from here",
+    )
 
 
 def _check(name: str, run: Callable[[], str], advice: str) -> Check:

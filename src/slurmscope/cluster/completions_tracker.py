@@ -24,10 +24,16 @@ from typing import Any, NamedTuple
 
 from slurmscope.cluster import completions as sacct
 from slurmscope.cluster.completions import RUN_BUCKETS_SECONDS, Completions, EndedJob, Identity, RunTimes, add_jobs
+from slurmscope.cluster.sources import Sources
+from slurmscope.core.config import parse_path
 from slurmscope.core.errors import CommandTimedOut, MalformedAnswer, OutputError
 from slurmscope.core.log import escape, fields
+from slurmscope.core.settings import setting
+from slurmscope.core.units import parse_seconds
+from slurmscope.exporter.collector import Read, Reading
 from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
 from slurmscope.slurm.command import RunCommand, random_separator
+from slurmscope.slurm.visibility import SLURMDBD, JobVisibility, require_first
 
 logger = logging.getLogger(__name__)
 
@@ -334,3 +340,32 @@ class CompletionsTracker:
         if self._file:
             self._file.save(self._state)
         return self._state.completions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionsSettings:
+    """From when ended jobs are counted."""
+
+    state_file: Path | None = setting(
+        None,
+        help="File that keeps the counters of ended jobs across restarts; without it they restart at 0.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    look_back: float = setting(
+        0.0,
+        help="How far back to count ended jobs when there is no state file yet.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
+
+
+def _open(slurm: Sources) -> Read:
+    settings = slurm.settings(CompletionsSettings)
+    tracker = CompletionsTracker(
+        wall_clock=slurm.wall_clock, state_file=settings.state_file, look_back_seconds=settings.look_back
+    )
+    return require_first(JobVisibility(slurm.run, SLURMDBD), lambda: tracker.update(slurm.run))
+
+
+COMPLETIONS = Reading(name="completions", open=_open, every_seconds=60.0)

@@ -21,9 +21,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import CommandError, MalformedAnswer
 from slurmscope.core.log import fields
-from slurmscope.exporter.collector import Collector, NoOptions, Role
+from slurmscope.exporter.collector import Collector, NoOptions, Read, Reading, Role
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.slurm.command import RunCommand
 from slurmscope.slurm.config import Controller, Controllers
@@ -100,11 +101,16 @@ def collect(options: NoOptions, *, controllers: Controllers) -> Iterator[Family]
     yield Family(CONTROLLER_UP, {(one.host, one.role): int(one.is_up) for one in controllers.controllers})
 
 
+def _open(slurm: Sources) -> Read:
+    return ControllerPing(slurm.run).read
+
+
+CONTROLLERS = Reading(name="controllers", open=_open)
 COLLECTOR = Collector(
     name="controller",
     role=Role.CLUSTER,
     help="Whether the Slurm controllers answer, from one scontrol ping.",
-    needs=("controllers",),
+    needs=(CONTROLLERS,),
     metrics=(UP, CONTROLLER_UP),
     collect=collect,
 )

@@ -36,8 +36,9 @@ from slurmscope.cluster.rpc import (
     split_blocks,
     user_families,
 )
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
-from slurmscope.exporter.collector import Collector, NoOptions, Role
+from slurmscope.exporter.collector import SLOW_SECONDS, Collector, NoOptions, Reading, Role
 from slurmscope.metrics.family import Family, Metric, counter, gauge
 
 
@@ -193,11 +194,16 @@ def _rollup_families(metrics: _Rollups, rollups: dict[tuple[str, ...], RollupTim
         yield Family(metric, {labels: value for labels, value in values if value is not None})
 
 
+def read_dbd(slurm: Sources) -> Dbd:
+    return parse_dbd(slurm.run(COMMAND, ARGUMENTS))
+
+
+DBD = Reading(name="dbd", read=read_dbd, every_seconds=SLOW_SECONDS)
 COLLECTOR = Collector(
     name="dbd",
     role=Role.CLUSTER,
     help="Rollups and requests of slurmdbd, from sacctmgr show stats; needs root, SlurmUser or a Slurm administrator.",
-    needs=("dbd",),
+    needs=(DBD,),
     metrics=(
         START,
         *RPC.all,

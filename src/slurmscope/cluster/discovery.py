@@ -15,28 +15,32 @@ Lists have a comma at both ends, so that ``.*,long,.*`` matches one whole name.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from slurmscope.cluster.sinfo import NodeGres, can_run_jobs, parse_node_gres, parse_state
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.clock import run_periodically
 from slurmscope.core.config import parse_path
 from slurmscope.core.errors import ConfigError, MalformedAnswer, SourceError
 from slurmscope.core.hostlist import expand_hosts
-from slurmscope.core.settings import parse_text, setting
+from slurmscope.core.settings import Section, parse_text, setting
 from slurmscope.core.units import parse_positive_seconds
+from slurmscope.exporter.collector import Reading
+from slurmscope.exporter.feature import Feature, Host, Running
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
 from slurmscope.http.server.app import Route
 from slurmscope.http.server.request import HttpRequest
 from slurmscope.http.server.response import Response, text_response
-from slurmscope.slurm.command import SlurmCommands, random_separator
+from slurmscope.slurm.command import random_separator
 
 
 class DiscoveredNode(NamedTuple):
@@ -260,10 +264,14 @@ class DiscoverySettings:
     )
 
 
-def read_nodes(commands: SlurmCommands) -> DiscoveredNodes:
+def read_nodes(slurm: Sources) -> DiscoveredNodes:
     """Read all nodes."""
     separator = random_separator()
-    return parse_discovery(commands.run("sinfo", arguments(separator)), separator)
+    return parse_discovery(slurm.run("sinfo", arguments(separator)), separator)
+
+
+# Targets must not vanish with slurmctld.
+NODE_TARGETS = Reading(name="node_targets", read=read_nodes, keep_seconds=math.inf)
 
 
 class Discovery:
@@ -321,3 +329,18 @@ class Discovery:
         if not isinstance(snapshot.value, DiscoveredNodes):
             raise SourceError(snapshot.error or "sinfo has not answered yet")
         return snapshot.value.nodes
+
+
+def _open(host: Host) -> Running:
+    discovery = Discovery(host.config.of(DiscoverySettings), host.readings[NODE_TARGETS.name])
+    stack = ExitStack()
+    return Running(
+        routes=lambda: discovery.routes,
+        start=lambda _: stack.enter_context(discovery.open()),
+        close=stack.close,
+    )
+
+
+DISCOVERY = Feature(
+    name="discovery", sections=(Section(name="sd", type=DiscoverySettings),), readings=(NODE_TARGETS,), open=_open
+)

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from slurmscope.cluster.sources import Sources
 from slurmscope.cluster.squeue import JobList, ListedJob
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.tres import parse_tres
-from slurmscope.exporter.collector import Collector, NoOptions, Role
+from slurmscope.exporter.collector import Collector, NoOptions, Reading, Role
 from slurmscope.metrics.family import Family, compat_gauge, info
+from slurmscope.slurm.command import random_separator
 from slurmscope.slurm.states import RUNNING
 
 COLUMNS = (
@@ -97,11 +99,20 @@ def collect(options: NoOptions, *, job_list: JobList) -> Iterator[Family]:  # no
     yield Family(MEMORY, {(job.job_id,): job.memory_bytes for job in running if job.memory_bytes is not None})
 
 
+def read_job_list(slurm: Sources) -> JobList:
+    """Run squeue, for the jobs of all users."""
+    separator = random_separator()
+    jobs = parse_job_list(slurm.run("squeue", arguments(separator)), separator)
+    slurm.require_all_jobs()
+    return jobs
+
+
+JOB_LIST = Reading(name="job_list", read=read_job_list)
 COLLECTOR = Collector(
     name="job_info",
     role=Role.CLUSTER,
     help="One series per job; costs one more squeue call per interval and as many series as there are jobs.",
-    needs=("job_list",),
+    needs=(JOB_LIST,),
     metrics=(INFO, CPUS, MEMORY),
     collect=collect,
     is_default=False,

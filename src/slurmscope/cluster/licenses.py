@@ -20,8 +20,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
-from slurmscope.exporter.collector import Collector, NoOptions, Role
+from slurmscope.exporter.collector import Collector, NoOptions, Reading, Role
 from slurmscope.metrics.family import Family, compat_gauge, gauge, info
 from slurmscope.slurm.text import cut, parse_whole, split_lines, words
 
@@ -158,11 +159,16 @@ def collect(options: NoOptions, *, licenses: Licenses) -> Iterator[Family]:  # n
     yield Family(UPDATED, {labels: moment for labels, moment in updates if moment is not None})
 
 
+def read_licenses(slurm: Sources) -> Licenses:
+    return parse_licenses(slurm.run("scontrol", ARGUMENTS))
+
+
+LICENSES = Reading(name="licenses", read=read_licenses, every_seconds=180.0, older_errors=("slurm_lic_scrape_error",))
 COLLECTOR = Collector(
     name="licenses",
     role=Role.CLUSTER,
     help="Total, used, free and reserved licenses, from one scontrol call.",
-    needs=("licenses",),
+    needs=(LICENSES,),
     metrics=(INFO, *(metric for _, *pair in _COUNTS for metric in pair), UPDATED),
     collect=collect,
 )

@@ -24,10 +24,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.settings import setting
 from slurmscope.core.tres import unit_of
-from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.collector import SLOW_SECONDS, Collector, Reading, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, gauge
 from slurmscope.slurm.text import cut, parse_whole, split_lines, words
 
@@ -336,11 +337,22 @@ def _compat_families(associations: Iterable[AssociationLimits]) -> Iterator[Fami
         yield Family(metric, {(key[0],): value for key, value in by_key.items() if key[1:] == (name, tres)})
 
 
+def read_limits(slurm: Sources) -> Limits:
+    return parse_limits(slurm.run("scontrol", ARGUMENTS))
+
+
+LIMITS = Reading(
+    name="limits",
+    read=read_limits,
+    every_seconds=SLOW_SECONDS,
+    older_duration="slurm_limit_scrape_duration",
+    older_errors=("slurm_account_scrape_error", "slurm_account_collect_error"),
+)
 COLLECTOR = Collector(
     name="limits",
     role=Role.CLUSTER,
     help="Limits of accounts, users and QOS, and their usage, from one scontrol call.",
-    needs=("limits",),
+    needs=(LIMITS,),
     metrics=(
         *(metric for pair in ASSOCIATION.values() for metric in pair),
         *(metric for pair in QOS.values() for metric in pair),

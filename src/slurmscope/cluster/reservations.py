@@ -22,9 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from slurmscope.cluster.sinfo import Node, Nodes, can_run_jobs
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.hostlist import expand_hosts
-from slurmscope.exporter.collector import Collector, NoOptions, Role
+from slurmscope.exporter.collector import SLOW_SECONDS, Collector, NoOptions, Reading, Role
 from slurmscope.metrics.family import Family, Metric, gauge, info
 from slurmscope.slurm.text import cut, parse_whole, split_lines, words
 
@@ -168,11 +169,16 @@ def _state_of(node: Node | None) -> str:
     return next((flag for flag in _PROBLEM_FLAGS if flag in node.flags), "other")
 
 
+def read_reservations(slurm: Sources) -> Reservations:
+    return parse_reservations(slurm.run("scontrol", ARGUMENTS))
+
+
+RESERVATIONS = Reading(name="reservations", read=read_reservations, every_seconds=SLOW_SECONDS)
 COLLECTOR = Collector(
     name="reservations",
     role=Role.CLUSTER,
     help="Reservations, their times and cores, and the health of their nodes, from one scontrol call.",
-    needs=("reservations", "nodes"),
+    needs=(RESERVATIONS, "nodes"),
     metrics=(INFO, ACTIVE, *(metric for _, metric in _NUMBERS), STATE_NODES, HEALTHY_NODES),
     collect=collect,
 )

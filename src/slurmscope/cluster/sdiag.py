@@ -30,7 +30,9 @@ from slurmscope.cluster.rpc import (
     parse_users,
     split_blocks,
 )
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.exporter.collector import Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,3 +236,16 @@ def _exits(block: Block | None) -> dict[str, int]:
     pairs = [row.rpartition(":") for row in block.rows] if block else []
     counts = {cause: parse_number(count.strip()) for cause, _, count in pairs}
     return {cause: count for cause, count in counts.items() if count is not None}
+
+
+def read_diag(slurm: Sources) -> Diag:
+    return parse_diag(slurm.run(COMMAND, ARGUMENTS))
+
+
+DIAG = Reading(
+    name="diag",
+    read=read_diag,
+    every_seconds=30.0,
+    older_duration="slurm_diag_scrape_duration",
+    older_errors=("slurm_diag_scrape_error",),
+)

@@ -20,10 +20,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.settings import setting
 from slurmscope.core.tres import parse_minutes
-from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.collector import SLOW_SECONDS, Collector, Reading, Role
 from slurmscope.metrics.family import Family, Labels, Metric, gauge, info
 
 
@@ -216,11 +217,22 @@ def _families(values: _Declared, tres: _Declared, shares: Sequence[tuple[Labels,
         )
 
 
+def read_shares(slurm: Sources) -> Shares:
+    return parse_shares(slurm.run("sshare", ARGUMENTS))
+
+
+SHARES = Reading(
+    name="shares",
+    read=read_shares,
+    every_seconds=2 * SLOW_SECONDS,
+    older_duration="slurm_fairshare_scrape_duration",
+    older_errors=("slurm_fairshare_collect_error",),
+)
 COLLECTOR = Collector(
     name="shares",
     role=Role.CLUSTER,
     help="Fair share of accounts and users, from one sshare call.",
-    needs=("shares",),
+    needs=(SHARES,),
     metrics=(
         ACCOUNT_INFO,
         *ACCOUNT_VALUES.values(),

@@ -12,7 +12,8 @@ from pathlib import Path
 from slurmscope.core.check import Check
 from slurmscope.core.errors import ConfigError
 from slurmscope.exporter.collector import Collector
-from slurmscope.exporter.reading import ReadingSet
+from slurmscope.exporter.feature import OpenFeatures
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.server.webconfig import TlsSettings, read_web_config
 
 CERTIFICATE_ADVICE = "renew the certificate, or correct cert_file and key_file in the file that web.config.file names"
@@ -76,12 +77,6 @@ ADVICE = {
     "malformed": "report it as a bug, with the output of the command",
     "bug": "report it as a bug, with what --log.level=error adds",
 }
-QUERIES_ADVICE = "check --prometheus.url and its credentials, and that this server answers queries"
-SOCKET_ADVICE = "check the path of its socket and the directory, which the unit creates while the agent runs"
-QUERYING = frozenset({"lustre"})
-"""Readings that come from Prometheus, not from a command of Slurm."""
-RECEIVING = frozenset({"profile", "traces"})
-"""Readings that come from sockets of the node agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,32 +91,29 @@ class Examination:
         return all(check.is_good for check in self.checks)
 
 
-def examine(readings: ReadingSet, collectors: Iterable[Collector]) -> Examination:
+def examine(features: OpenFeatures, collectors: Iterable[Collector]) -> Examination:
     """Read every source that the collectors need once, then run the checks of the exporter itself."""
     needed: dict[str, list[str]] = {}
     for collector in collectors:
-        for name in collector.needs:
+        for name in collector.reading_names:
             needed.setdefault(name, []).append(collector.name)
-    return Examination(checks=(*_check_readings(readings, needed), *readings.checks()))
+    return Examination(checks=(*_check_readings(features, needed), *features.checks()))
 
 
-def _check_readings(readings: ReadingSet, needed: dict[str, list[str]]) -> Iterator[Check]:
+def _check_readings(features: OpenFeatures, needed: dict[str, list[str]]) -> Iterator[Check]:
     until = time.monotonic() + TIMEOUT_SECONDS
-    snapshots = readings.read(needed, until)
+    snapshots = features.read(needed, until)
     for name, collectors in sorted(needed.items()):
-        reading, snapshot = readings.readings[name], snapshots[name]
-        reason = next(iter(reading.errors), "timeout")
+        reading, snapshot = features.readings[name], snapshots[name]
         yield Check(
             name=f"reading {name}",
             is_good=snapshot.error is None,
             message=snapshot.error or f"read in {reading.duration_seconds or 0:.2f} s",
-            advice="" if snapshot.error is None else f"no metrics of {', '.join(collectors)}: {_advise(name, reason)}",
+            advice="" if snapshot.error is None else f"no metrics of {', '.join(collectors)}: {_advise(reading)}",
         )
 
 
-def _advise(name: str, reason: str) -> str:
-    if name in QUERYING and reason != "bug":
-        return QUERIES_ADVICE
-    if name in RECEIVING and reason != "bug":
-        return SOCKET_ADVICE
-    return ADVICE.get(reason, ADVICE["failed"])
+def _advise(reading: SharedReading) -> str:
+    reason = next(iter(reading.errors), "timeout")
+    own_advice = "" if reason == "bug" else reading.advice
+    return own_advice or ADVICE.get(reason, ADVICE["failed"])

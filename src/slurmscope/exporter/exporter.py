@@ -10,33 +10,32 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import IO
 
 from slurmscope.core import log
 from slurmscope.core.clock import attempt, run_periodically
-from slurmscope.core.config import Config
+from slurmscope.core.config import Config, own_environment
 from slurmscope.core.errors import SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.core.process import Signals, settle_memory, shorten_thread_turns
-from slurmscope.exporter.collector import Collector, Role, all_collectors
+from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.feature import Feature, OpenFeatures, OwnPage, collectors_of, open_features
 from slurmscope.exporter.output_settings import OutputSettings, WebSettings
 from slurmscope.exporter.page import EnabledCollector, PageService
-from slurmscope.exporter.profiles import wanted_metrics, wanted_samples
+from slurmscope.exporter.profiles import ReportMetrics, wanted_metrics, wanted_samples
 from slurmscope.exporter.push import PushGateway
-from slurmscope.exporter.reading import PushedPage, ReadingSet
+from slurmscope.exporter.reading import PushedPage
 from slurmscope.exporter.self_metrics import SelfMetrics, adapt_to_textfile
 from slurmscope.exporter.settings import LogSettings, MetricsSettings, Switch
 from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
 from slurmscope.http.server.app import ExporterApp, Route, ScrapeRequest
 from slurmscope.http.server.server import Server
-from slurmscope.metrics.family import Family
+from slurmscope.metrics.family import Family, Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
-from slurmscope.remote_write.service import RemoteWriteCounters, open_remote_write_loop
-from slurmscope.remote_write.settings import RemoteWriteSettings
 
 logger = logging.getLogger(__name__)
 
@@ -89,24 +88,41 @@ FIXED_SETTINGS = ("web.", "output.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exporter:
-    """Hold what differs between exporters: the role, how to load its configuration, and how to make its readings."""
+    """Declare an exporter: its features, of which the first is its own, and how to load its configuration.
+
+    ``reports`` are the metrics of its profile of that name.
+    """
 
     role: Role
+    features: tuple[Feature, ...]
     load: Callable[[], Config]
-    make_readings: Callable[[Config], ReadingSet]
+    reports: ReportMetrics = field(default_factory=ReportMetrics)
+
+    @property
+    def collectors(self) -> tuple[Collector, ...]:
+        """Return all collectors, enabled or not."""
+        return collectors_of(self.features)
+
+    def wanted_metrics(self, config: Config) -> Callable[[Metric], bool]:
+        """Return the filter for the metrics to export."""
+        return wanted_metrics(config, self.role, self.collectors, self.reports)
+
+    def open_features(self, config: Config, page: OwnPage | None = None) -> OpenFeatures:
+        """Open all features under a configuration."""
+        is_wanted = self.wanted_metrics(config)
+        return open_features(self.features, self.role, config, own_environment(), is_wanted=is_wanted, page=page)
 
 
 class RunningExporter:
-    """Hold the page service of the current configuration; a reload replaces it."""
+    """Run the features and the page service of the current configuration; a reload replaces them."""
 
     def __init__(self, exporter: Exporter, config: Config) -> None:
         """Build the service of the first configuration."""
         self._exporter = exporter
         self._first_config = config
         self._server: Server | None = None
-        self._remote_write: RemoteWriteCounters | None = None
         self._is_started = False
-        self._readings: ReadingSet
+        self.features: OpenFeatures
         self._build(config)
 
     def scrape(self, request: ScrapeRequest) -> Iterable[bytes]:
@@ -115,15 +131,11 @@ class RunningExporter:
 
     def routes(self) -> Mapping[str, Route]:
         """Return the further paths of the current service."""
-        return self._readings.routes()
-
-    def is_text_only(self) -> bool:
-        """Return whether pages are in the text format only."""
-        return self._readings.is_text_only
+        return self.features.routes()
 
     def start(self) -> None:
-        """Open what clients and files need, such as the push inbox."""
-        self._readings.start(None)
+        """Begin to serve: open what clients and files need, such as the push inbox."""
+        self.features.start(None)
         self._is_started = True
 
     def make_page(self) -> Iterable[bytes]:
@@ -141,11 +153,11 @@ class RunningExporter:
 
     def pushed(self) -> PushedPage:
         """Return metrics that others pushed."""
-        return self._readings.pushed()
+        return self.features.pushed()
 
     def is_idle(self) -> bool:
         """Return whether the last page holds nothing worth a push."""
-        return self._readings.is_idle()
+        return self.features.is_idle()
 
     def watch_server(self, server: Server) -> None:
         """Export the request counters and the web configuration state of this server."""
@@ -153,18 +165,13 @@ class RunningExporter:
         self._self_metrics.requests = server.counters
         self._self_metrics.is_web_config_good = lambda: server.is_config_good
 
-    def watch_remote_write(self, counters: RemoteWriteCounters) -> None:
-        """Export the state of remote write."""
-        self._remote_write = counters
-        self._self_metrics.remote_write = counters
-
     def close(self) -> None:
         """Stop background threads."""
-        self._readings.close()
+        self.features.close()
 
     def reload(self) -> None:
         """Load the configuration again; an invalid one changes nothing but the metric that reports it."""
-        before = self._readings
+        before = self.features
         try:
             config = self._exporter.load()
             self._build(config)
@@ -184,26 +191,28 @@ class RunningExporter:
                 logger.warning("this changed setting takes effect after a restart", extra=log.fields(key, key=key))
 
     def _build(self, config: Config) -> None:
-        role, limits = self._exporter.role, config.of(MetricsSettings)
-        is_wanted = wanted_metrics(config, role)
-        readings = self._exporter.make_readings(config)
+        exporter, limits = self._exporter, config.of(MetricsSettings)
+        is_wanted = exporter.wanted_metrics(config)
+        features = exporter.open_features(config, OwnPage(collect=self.collect, pushed=self.pushed))
         guard = Guard(series_limit=limits.series_limit, label_length_limit=limits.label_length_limit)
         if self._is_started:
-            readings.start(self._readings)
-        self._self_metrics = SelfMetrics(
-            readings=readings, guard=guard, config_time_seconds=time.time(), remote_write=self._remote_write
-        )
+            features.start(self.features)
+        self._self_metrics = SelfMetrics(features=features, guard=guard, config_time_seconds=time.time())
         if self._server:
             self.watch_server(self._server)
         self.service = PageService(
-            [enabled for enabled in enabled_collectors(role, config) if any(map(is_wanted, enabled.collector.metrics))],
-            readings,
+            [
+                enabled
+                for enabled in enabled_collectors(exporter.collectors, config)
+                if any(map(is_wanted, enabled.collector.metrics))
+            ],
+            features,
             guard=guard,
             self_families=self._self_metrics.families,
             is_wanted=is_wanted,
-            narrow=wanted_samples(config, role),
+            narrow=wanted_samples(config, exporter.role, exporter.reports),
         )
-        self._readings = readings
+        self.features = features
 
 
 def run_once(exporter: Exporter, stream: IO[bytes]) -> int:
@@ -226,7 +235,7 @@ def run_forever(exporter: Exporter) -> int:
     shorten_thread_turns()  # posts of trace samples must not wait for a large page
     with Signals() as signals, closing(RunningExporter(exporter, config)) as running, ExitStack() as stack:
         running.start()
-        has_output = _open_outputs(running, config, exporter.role, stack)
+        has_output = _open_outputs(running, config.of(OutputSettings), stack)
         if not has_output or not config.is_default("web.listen-address"):
             stack.enter_context(_open_server(running, config.of(WebSettings), name=f"slurmscope {exporter.role.value}"))
         while signals.wait_for_reload():
@@ -235,11 +244,11 @@ def run_forever(exporter: Exporter) -> int:
     return 0
 
 
-def enabled_collectors(role: Role, config: Config) -> list[EnabledCollector]:
+def enabled_collectors(collectors: Iterable[Collector], config: Config) -> list[EnabledCollector]:
     """Return the enabled collectors with their options."""
     return [
         EnabledCollector(collector=collector, options=_options(collector, config))
-        for collector in all_collectors(role)
+        for collector in collectors
         if config.of(Switch, f"collector.{collector.name}").enabled
     ]
 
@@ -250,25 +259,13 @@ def configure_log(config: Config) -> None:
     log.configure(settings.level, settings.format, sys.stderr)
 
 
-def _open_outputs(running: RunningExporter, config: Config, role: Role, stack: ExitStack) -> bool:
-    """Start the configured outputs other than HTTP; return whether there are any."""
-    output, remote_write = config.of(OutputSettings), config.of(RemoteWriteSettings)
+def _open_outputs(running: RunningExporter, output: OutputSettings, stack: ExitStack) -> bool:
+    """Start the configured outputs other than HTTP; return whether there are any, also of features."""
     if output.textfile:
         stack.enter_context(open_textfile_loop(running.make_textfile, output.textfile, output.interval))
     if output.push:
         stack.enter_context(open_push_loop(running.make_page, running.is_idle, output))
-    if remote_write.url:
-        interval_seconds = output.interval
-        loop = open_remote_write_loop(
-            lambda: running.collect(interval_seconds),
-            remote_write,
-            remote_write.url,
-            role=role,
-            interval_seconds=interval_seconds,
-            find_pushed=running.pushed,
-        )
-        running.watch_remote_write(stack.enter_context(loop))
-    return bool(output.textfile or output.push or remote_write.url)
+    return bool(output.textfile or output.push) or running.features.is_output
 
 
 @contextmanager
@@ -280,7 +277,7 @@ def _open_server(running: RunningExporter, web: WebSettings, *, name: str) -> It
         max_requests=web.max_requests,
         name=name,
         find_routes=running.routes,
-        is_text_only=running.is_text_only,
+        is_text_only=lambda: running.features.is_text_only,
     )
     server = Server(app, addresses=web.listen_address, find_upload=app.find_upload, config_file=web.config_file)
     running.watch_server(server)

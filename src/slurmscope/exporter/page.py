@@ -19,7 +19,8 @@ from itertools import chain
 from slurmscope.core.errors import SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.exporter.collector import Collector
-from slurmscope.exporter.reading import PushedPage, ReadingSet, Snapshot
+from slurmscope.exporter.feature import OpenFeatures
+from slurmscope.exporter.reading import PushedPage, Snapshot
 from slurmscope.http.server.app import ScrapeRequest, UnknownCollector
 from slurmscope.metrics.family import Family, Metric
 from slurmscope.metrics.guard import Guard
@@ -54,11 +55,11 @@ class EnabledCollector:
 
     def has_values(self, snapshots: Mapping[str, Snapshot]) -> bool:
         """Return whether all readings that the collector needs have a value, fresh or not."""
-        return all(snapshots[name].has_value for name in self.collector.needs)
+        return all(snapshots[name].has_value for name in self.collector.reading_names)
 
     def is_fresh(self, snapshots: Mapping[str, Snapshot]) -> bool:
         """Return whether the latest read of all readings that the collector needs succeeded."""
-        return all(snapshots[name].has_value and snapshots[name].error is None for name in self.collector.needs)
+        return all(snapshots[name].has_value and snapshots[name].error is None for name in self.collector.reading_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class PageInput:
 
     def key(self, format: Format) -> PageKey:
         """Return what the page depends on: equal keys, equal pages."""
-        versions = ((e.name, tuple(self.snapshots[n].version for n in e.collector.needs)) for e in self.served)
+        versions = ((e.name, tuple(self.snapshots[n].version for n in e.collector.reading_names)) for e in self.served)
         return format, self.hidden_labels, tuple(versions)
 
     def health(self, outcomes: Mapping[str, CollectorOutcome]) -> CollectorHealth:
@@ -119,21 +120,21 @@ class PageService:
     def __init__(
         self,
         collectors: Iterable[EnabledCollector],
-        readings: ReadingSet,
+        features: OpenFeatures,
         *,
         guard: Guard,
         self_families: Callable[[CollectorHealth], Iterable[Family]],
         is_wanted: Callable[[Metric], bool] = lambda _: True,
         narrow: Callable[[Family], Family] = lambda family: family,
     ) -> None:
-        """Take the enabled collectors, their readings, the metrics about slurmscope, and filters.
+        """Take the enabled collectors, the features that read for them, the metrics about slurmscope, and filters.
 
         ``is_wanted`` selects metrics, ``narrow`` leaves the wanted samples of a family.
         """
         self.collectors = tuple(sorted(collectors, key=lambda enabled: enabled.name))
-        readings.require(enabled.collector for enabled in self.collectors)
+        features.require(enabled.collector for enabled in self.collectors)
         self._guard = guard
-        self._readings = readings
+        self._features = features
         self._self_families = self_families
         self._is_wanted = is_wanted
         self._narrow = narrow
@@ -147,7 +148,7 @@ class PageService:
         page_input = self._read(collectors, until)
         page = self._page(request.format, page_input, until)
         # A client that wants some collectors only wants nothing else.
-        pushed = self._readings.pushed() if request.include is None else PushedPage()
+        pushed = self._features.pushed() if request.include is None else PushedPage()
         families = self._own_families(page_input, page.outcomes)
         own = b"".join(_write_beside(families, pushed, request.format)) + end(request.format)
         if request.is_gzip:
@@ -184,12 +185,12 @@ class PageService:
         return tuple(enabled for enabled in self.collectors if enabled.name in wanted - exclude)
 
     def _read(self, collectors: tuple[EnabledCollector, ...], until: float) -> PageInput:
-        needs = [name for enabled in collectors for name in enabled.collector.needs]
-        return PageInput(
-            collectors=collectors,
-            snapshots=self._readings.read(needs, until),
-            hidden_labels=self._readings.hidden_labels(until),
-        )
+        needs = [name for enabled in collectors for name in enabled.collector.reading_names]
+        # Before waiting: what is hidden must be known although other sources use up the time.
+        self._features.request(needs)
+        hidden_labels = self._features.hidden_labels(until)
+        snapshots = self._features.wait(needs, until)
+        return PageInput(collectors=collectors, snapshots=snapshots, hidden_labels=hidden_labels)
 
     def _page(self, format: Format, page_input: PageInput, until: float) -> CachedPage:
         key = page_input.key(format)
@@ -217,7 +218,7 @@ class PageService:
         for block in write(adapt(self._families(page_input, page.outcomes)), format):
             if compressed := compressor.compress(block):
                 page.blocks.append(compressed)
-            if self._readings.is_receiving():
+            if self._features.is_receiving():
                 # Other threads get half of the time: with Python's lock, they would otherwise wait for the whole page.
                 time.sleep(min(time.perf_counter() - began, LONGEST_PAUSE_SECONDS))
             began = time.perf_counter()
@@ -226,8 +227,8 @@ class PageService:
 
     def _evict_pages(self) -> None:
         """Drop pages of outdated readings, and the oldest if there are still too many."""
-        current = {name: reading.version for name, reading in self._readings.readings.items()}
-        needs = {enabled.name: enabled.collector.needs for enabled in self.collectors}
+        current = {name: reading.version for name, reading in self._features.readings.items()}
+        needs = {enabled.name: enabled.collector.reading_names for enabled in self.collectors}
         for key in list(self._pages):
             is_current = all(versions == tuple(current[n] for n in needs[name]) for name, versions in key[2])
             if not is_current or len(self._pages) >= CACHED_PAGES:
@@ -258,7 +259,7 @@ def run_collector(
     """
     started = time.perf_counter()
     spent = 0.0
-    readings = {name: snapshots[name].value for name in enabled.collector.needs}
+    readings = {name: snapshots[name].value for name in enabled.collector.reading_names}
     declared = {metric.name: metric for metric in enabled.collector.metrics}
     is_success = True
     try:

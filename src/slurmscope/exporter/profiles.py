@@ -1,56 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Select the metrics that an exporter serves: by profile, by older names, and by a regular expression.
 
-The profile ``reports`` follows from the queries of job reports and from the rules in ``deploy/rules``, so that a large
-site stores no series that slurmscope does not query.
+The metrics of the profile ``reports`` are handed in; see :mod:`slurmscope.jobs.report_metrics`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from slurmscope.core.config import Config, Resolved
-from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.settings import MetricsProfile, MetricsProfileSettings, MetricsSettings
-from slurmscope.jobs.queries import CURVES, TOTALS
-from slurmscope.jobs.series import SeriesQuery
 from slurmscope.metrics.family import Family, Metric
 
 STEPS_KEY = "collector.job_use.steps"
 
 
-RULE_METRICS = frozenset(
-    {
-        "slurmscope_collector_success",
-        "slurmscope_config_last_reload_successful",
-        "slurmscope_reading_age_seconds",
-        "slurmscope_remote_write_dropped_samples_total",
-        "slurmscope_series_dropped_total",
-    }
-)
-"""Metrics of an agent that only the rules in ``deploy/rules`` query."""
+@dataclass(frozen=True, slots=True)
+class ReportMetrics:
+    """The metrics of the profile ``reports``, and the label values to which some of them are restricted."""
 
-
-def common_conditions(queries: Iterable[SeriesQuery]) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return the label and its values to which all queries of a metric are restricted, where they are."""
-    by_metric: dict[str, list[tuple[tuple[str, str], ...]]] = {}
-    for query in queries:
-        by_metric.setdefault(query.metric, []).append(query.where)
-    return {
-        metric: (labels.pop(), frozenset(value for where in conditions for _, value in where))
-        for metric, conditions in by_metric.items()
-        if all(len(where) == 1 for where in conditions)
-        and len(labels := {label for where in conditions for label, _ in where}) == 1
-    }
-
-
-REPORT_QUERIES = tuple(query for query in (*CURVES.values(), *TOTALS.values()) if not query.is_foreign)
-REPORTS_METRICS = RULE_METRICS | {query.metric for query in REPORT_QUERIES}
-"""Metrics of the profile ``reports``."""
-REPORTS_CONDITIONS = common_conditions(REPORT_QUERIES)
-"""Those of them that are exported with some values of a label only."""
+    names: frozenset[str] = frozenset()
+    conditions: Mapping[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
 
 
 def resolve_profile(config: Config, role: Role) -> Config:
@@ -65,15 +38,17 @@ def find_profile(config: Config, role: Role) -> MetricsProfile:
     return MetricsProfile(config.of(MetricsProfileSettings).profile) if role is Role.NODE else MetricsProfile.STANDARD
 
 
-def wanted_metrics(config: Config, role: Role) -> Callable[[Metric], bool]:
+def wanted_metrics(
+    config: Config, role: Role, collectors: Iterable[Collector], reports: ReportMetrics
+) -> Callable[[Metric], bool]:
     """Return the filter for the metrics to export.
 
     Collectors that are off by default are not part of a profile: a site that enables one wants its metrics.
     """
     settings = config.of(MetricsSettings)
     excluded = re.compile(settings.exclude) if settings.exclude else None
-    further = {metric.name for c in all_collectors(role) if not c.is_default for metric in c.metrics}
-    names = REPORTS_METRICS | further if find_profile(config, role) is MetricsProfile.REPORTS else None
+    further = {metric.name for c in collectors if not c.is_default for metric in c.metrics}
+    names = reports.names | further if find_profile(config, role) is MetricsProfile.REPORTS else None
 
     def is_wanted(metric: Metric) -> bool:
         if names is not None and metric.name not in names:
@@ -83,13 +58,13 @@ def wanted_metrics(config: Config, role: Role) -> Callable[[Metric], bool]:
     return is_wanted
 
 
-def wanted_samples(config: Config, role: Role) -> Callable[[Family], Family]:
+def wanted_samples(config: Config, role: Role, reports: ReportMetrics) -> Callable[[Family], Family]:
     """Return the function that leaves the wanted samples of a family, such as the one event that reports query."""
     if find_profile(config, role) is not MetricsProfile.REPORTS:
         return lambda family: family
 
     def narrow(family: Family) -> Family:
-        condition = REPORTS_CONDITIONS.get(family.metric.name)
+        condition = reports.conditions.get(family.metric.name)
         return _select(family, *condition) if condition else family
 
     return narrow

@@ -11,17 +11,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from slurmscope.core.check import Check
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import SlurmscopeError, SourceError
 from slurmscope.core.log import fields
-from slurmscope.exporter.collector import Collector
-from slurmscope.http.server.app import Route
-from slurmscope.metrics.family import Family
+from slurmscope.exporter.collector import SLOW_SECONDS, Reading
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +65,7 @@ class PushedPage:
 class SharedReading:
     """Read one source for all callers, at most once per interval."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first two are keyword-only
         self,
         name: str,
         read: Callable[[], object],
@@ -76,13 +73,16 @@ class SharedReading:
         interval_seconds: float,
         keep_seconds: float = 300.0,
         retry_seconds: float | None = None,
+        advice: str = "",
         clock: Clock | None = None,
     ) -> None:
         """Take the function that reads; ``keep_seconds`` is how long a value is served while reading fails.
 
-        A failed read is repeated after ``retry_seconds``, by default after the interval.
+        A failed read is repeated after ``retry_seconds``, by default after the interval. ``advice`` is what to do then,
+        where that for the reason of the failure does not help.
         """
         self.name = name
+        self.advice = advice
         self.interval_seconds = interval_seconds
         self.keep_seconds = keep_seconds
         self.retry_seconds = interval_seconds if retry_seconds is None else retry_seconds
@@ -185,68 +185,21 @@ class SharedReading:
             self._changed.notify_all()
 
 
-class ReadingSet:
-    """Hold the readings of an exporter by name; the cluster and the node exporter override the other methods."""
+KEEP_SECONDS = 300.0
+KEEP_INTERVALS = 3
 
-    def __init__(self, *readings: SharedReading) -> None:
-        """Take the readings; collectors refer to them by name."""
-        self.readings = {reading.name: reading for reading in readings}
 
-    def require(self, collectors: Iterable[Collector]) -> None:
-        """Raise LookupError if a collector needs a reading that does not exist."""
-        for collector in collectors:
-            for name in collector.needs:
-                if name not in self.readings:
-                    raise LookupError(
-                        f"collector {collector.name} needs the reading {name!r}, which is not one of "
-                        f"{', '.join(sorted(self.readings))}"
-                    )
-
-    def read(self, names: Iterable[str], until: float) -> dict[str, Snapshot]:
-        """Read several sources in parallel and wait for all of them, until the given monotonic time."""
-        wanted = sorted(set(names))
-        for name in wanted:
-            self.readings[name].request()
-        return {name: self.readings[name].wait(until) for name in wanted}
-
-    def routes(self) -> Mapping[str, Route]:
-        """Return further paths that the exporter answers."""
-        return {}
-
-    def start(self, before: ReadingSet | None) -> None:
-        """Begin to serve; ``before`` are the readings before a reload, of which some state may be taken over."""
-
-    def pushed(self) -> PushedPage:
-        """Return metrics that others pushed."""
-        return PushedPage()
-
-    @property
-    def is_text_only(self) -> bool:
-        """Return whether pages can be made in the text format only."""
-        return False
-
-    def own_families(self, is_success: Mapping[str, bool]) -> Iterable[Family]:
-        """Return metrics about the readings themselves, which are added to every page.
-
-        ``is_success`` is whether each requested collector succeeded on fresh readings.
-        """
-        return ()
-
-    def hidden_labels(self, until: float) -> frozenset[str]:
-        """Return, before the given monotonic time, the labels whose metrics must not be exported."""
-        return frozenset()
-
-    def checks(self) -> Iterable[Check]:
-        """Check the machine for ``slurmscope doctor``."""
-        return ()
-
-    def is_receiving(self) -> bool:
-        """Return whether clients are sending data now, which should not wait until a page is made."""
-        return False
-
-    def is_idle(self) -> bool:
-        """Return whether the last readings hold nothing worth a push."""
-        return False
-
-    def close(self) -> None:
-        """Stop background threads."""
+def open_reading(
+    declared: Reading, sources: object, *, shortest_seconds: float, slow_seconds: float = SLOW_SECONDS
+) -> SharedReading:
+    """Make the reading of a declared one; it is read at most once in ``shortest_seconds``."""
+    interval_seconds = max(shortest_seconds, declared.every_seconds * slow_seconds / SLOW_SECONDS)
+    keep_seconds, retry_seconds = declared.keep_seconds, declared.retry_seconds
+    return SharedReading(
+        declared.name,
+        declared.bind(sources),
+        interval_seconds=interval_seconds,
+        keep_seconds=max(KEEP_SECONDS, KEEP_INTERVALS * interval_seconds) if keep_seconds is None else keep_seconds,
+        retry_seconds=None if retry_seconds is None else max(shortest_seconds, retry_seconds),
+        advice=declared.advice,
+    )

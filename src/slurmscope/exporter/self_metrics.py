@@ -19,11 +19,11 @@ from pathlib import Path
 
 from slurmscope import __version__
 from slurmscope.exporter.collector import Role
+from slurmscope.exporter.feature import OpenFeatures
 from slurmscope.exporter.page import CollectorHealth
-from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.metrics.family import Family, Labels, counter, gauge, info
 from slurmscope.metrics.guard import Guard
-from slurmscope.remote_write.service import REMOTE_WRITE_METRICS, RemoteWriteCounters
 
 PROC_SELF = Path("/proc/self")
 PROC_STAT = Path("/proc/stat")
@@ -130,7 +130,7 @@ READING_METRICS = (AGE, READ_DURATION, READS, READ_ERRORS)
 PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, START, OPEN_FILES, OPEN_FILES_LIMIT)
 SELF_METRICS = (
     BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD, RELOAD_TIME,
-    *REMOTE_WRITE_METRICS, *PROCESS_METRICS,
+    *PROCESS_METRICS,
 )  # fmt: skip
 
 
@@ -138,21 +138,20 @@ SELF_METRICS = (
 class SelfMetrics:
     """Collect the state that the metrics of slurmscope itself are made from."""
 
-    readings: ReadingSet
+    features: OpenFeatures
     guard: Guard
     requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
     is_web_config_good: Callable[[], bool] | None = None
     is_config_good: bool = True
     config_time_seconds: float | None = None
-    remote_write: RemoteWriteCounters | None = None
 
     def families(self, health: CollectorHealth) -> Iterator[Family]:
         """Yield the families that every page ends with."""
         yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
         yield Family(SUCCESS, {(name,): float(good) for name, good in sorted(health.is_success.items())})
         yield Family(DURATION, {(name,): o.duration_seconds for name, o in sorted(health.outcomes.items())})
-        yield from reading_families(self.readings.readings)
-        yield from self.readings.own_families(health.is_success)
+        yield from reading_families(self.features.readings)
+        yield from self.features.families(health.is_success)
         yield Family(DROPPED, dict(sorted(self.guard.dropped.items())))
         yield Family(REQUESTS, dict(sorted(self.requests.items())))
         if self.is_web_config_good is not None:
@@ -160,8 +159,6 @@ class SelfMetrics:
         yield Family(RELOAD, {(): float(self.is_config_good)})
         if self.config_time_seconds is not None:
             yield Family(RELOAD_TIME, {(): self.config_time_seconds})
-        if self.remote_write is not None:
-            yield from self.remote_write.families()
         yield from process_families()
 
 

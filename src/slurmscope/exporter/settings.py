@@ -6,14 +6,13 @@ from __future__ import annotations
 import enum
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 
 from slurmscope.core.config import Config, Resolved
 from slurmscope.core.settings import Section, one_of, parse_text, setting
-from slurmscope.exporter.collector import Collector, Role, all_collectors
+from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.output_settings import OutputSettings, WebSettings
-from slurmscope.remote_write.settings import RemoteWriteSettings
 
 LEVELS = ("debug", "info", "warn", "error")
 _POSIX_CLASS = re.compile(r"\[:\^?\w+:\]")
@@ -116,17 +115,16 @@ class Switch:
     enabled: bool = setting(True, help="")
 
 
-def exporter_sections(role: Role) -> Iterator[Section]:
-    """Yield the configuration sections that all exporters have, with the collectors of a role."""
+def exporter_sections(role: Role, collectors: Iterable[Collector]) -> Iterator[Section]:
+    """Yield the configuration sections that all exporters have, with those of collectors."""
     yield Section(name="web", type=WebSettings, defaults={"listen_address": ADDRESSES[role]})
     yield Section(name="output", type=OutputSettings)
-    yield Section(name="output", type=RemoteWriteSettings)
     yield Section(name="metrics", type=MetricsSettings)
     if role is Role.NODE:
         yield Section(name="metrics", type=MetricsProfileSettings)
     yield Section(name="log", type=LogSettings)
     yield Section(name="collector", type=CollectorSettings)
-    for collector in all_collectors(role):
+    for collector in collectors:
         name = f"collector.{collector.name}"
         default = {"enabled": collector.is_default}
         yield Section(name=name, type=Switch, defaults=default, flag=name, help=collector.help)
@@ -134,14 +132,14 @@ def exporter_sections(role: Role) -> Iterator[Section]:
             yield Section(name=name, type=collector.options)
 
 
-def resolve_collectors(config: Config, role: Role) -> Config:
+def resolve_collectors(config: Config, collectors: Iterable[Collector]) -> Config:
     """Resolve which collectors are enabled, where that is not set explicitly.
 
     ``collector.disable-defaults`` disables them all; otherwise some are enabled when the setting they need is given.
     """
     changed = {
         f"collector.{collector.name}.enabled": resolved
-        for collector in all_collectors(role)
+        for collector in collectors
         if (resolved := _implied_switch(config, collector)) is not None
     }
     values = {key: resolved for key, resolved in changed.items() if config.is_default(key)}

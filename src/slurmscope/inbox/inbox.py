@@ -13,11 +13,15 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from slurmscope.core.log import fields
+from slurmscope.core.settings import Section
 from slurmscope.core.units import parse_positive_seconds
+from slurmscope.exporter.feature import Feature, Host, Running
 from slurmscope.exporter.reading import PushedPage, PushedText
+from slurmscope.exporter.self_metrics import PROCESS_METRICS
+from slurmscope.exporter.settings import MetricsSettings
 from slurmscope.http.server.address import is_listed
 from slurmscope.http.server.app import Route
 from slurmscope.http.server.request import BadRequest, HttpRequest
@@ -206,3 +210,29 @@ class Inbox:
         yield Family(SIZE, {(): store.size_bytes})
         yield Family(EXPIRED, {(): store.expired})
         yield Family(REFUSED, {(reason,): count for reason, count in sorted(store.refused.items())})
+
+
+def inbox_feature(find_reserved: Callable[[], Iterable[Metric]]) -> Feature:
+    """Return the feature; ``find_reserved`` returns the metrics that no push may change."""
+
+    def open_inbox(host: Host) -> Running:
+        settings = host.config.of(InboxSettings)
+        if not settings.enabled:
+            return Running()
+        own = OwnMetrics(find_reserved(), shared=PROCESS_METRICS)
+        inbox = Inbox(settings, own, label_length_limit=host.config.of(MetricsSettings).label_length_limit)
+        return Running(
+            routes=lambda: inbox.routes,
+            families=lambda _: inbox.families(),
+            pushed=inbox.page,
+            state=inbox,
+            start=lambda before: inbox.open(before if isinstance(before, Inbox) else None),
+            close=inbox.close,
+        )
+
+    return Feature(
+        name="inbox",
+        sections=(Section(name="push-inbox", type=InboxSettings),),
+        metrics=INBOX_METRICS,
+        open=open_inbox,
+    )

@@ -141,14 +141,14 @@ class LustreReader:
         self,
         settings: PrometheusSettings,
         options: LustreOptions,
-        find_jobs: Callable[[], SharedReading],
+        jobs: SharedReading,
         *,
         find_cluster: Callable[[], str] = str,
         client: Prometheus | None = None,
         users: NameCache | None = None,
         groups: NameCache | None = None,
     ) -> None:
-        """Check the settings; nothing is queried yet. ``find_jobs`` returns the reading that has the owners of jobs.
+        """Check the settings; nothing is queried yet. ``jobs`` is the reading that has the owners of jobs.
 
         ``find_cluster`` returns the name of their cluster; it is called if the settings name a label for it.
         """
@@ -156,7 +156,7 @@ class LustreReader:
         self.is_complete = True
         self._settings = settings
         self._options = options
-        self._find_jobs = find_jobs
+        self._jobs = jobs
         self._find_cluster = find_cluster
         self._patterns = JobIdPatterns(options.job_id)
         self._recent = RecentJobs(options.range + KEEP_SECONDS)
@@ -187,9 +187,8 @@ class LustreReader:
         self._groups.close()
 
     def _update_owners(self, until: float) -> None:
-        reading = self._find_jobs()
-        reading.request()
-        snapshot = reading.wait(until)
+        self._jobs.request()
+        snapshot = self._jobs.wait(until)
         current = snapshot.value.owners if isinstance(snapshot.value, Jobs) else {}
         self._owners = self._recent.update(current, time.monotonic())
         if snapshot.error is not None:

@@ -3,25 +3,24 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from slurmscope.core.check import Check
-from slurmscope.core.config import Config, own_environment, parse_path
-from slurmscope.core.settings import Section, setting
-from slurmscope.core.units import parse_seconds
+from slurmscope.core.config import Config
+from slurmscope.core.settings import Section
 from slurmscope.core.user_names import NameCache, look_up_below
-from slurmscope.exporter.collector import Role
-from slurmscope.exporter.output_settings import WebSettings
-from slurmscope.exporter.profiles import wanted_metrics
-from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.exporter.collector import find_collectors
+from slurmscope.exporter.feature import Feature, Host, Running
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.self_metrics import raise_open_files_limit
-from slurmscope.exporter.settings import exporter_sections
+from slurmscope.metrics.family import Metric
 from slurmscope.node.cgroup.tree import CgroupTree, detect_layout
 from slurmscope.node.changes import ChangeWatcher
 from slurmscope.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
@@ -37,10 +36,8 @@ from slurmscope.node.process_groups import ProcessTableReader
 from slurmscope.node.procfs.job_processes import ProcessDetail
 from slurmscope.node.procfs.reader import ProcessReader
 from slurmscope.node.procfs.stepd_jobs import StepdTree
+from slurmscope.node.settings import NodeSettings, PathSettings
 from slurmscope.node.tracker import STORM_BURST_SECONDS, STORM_SHARE, CpuBudget, JobTracker
-from slurmscope.profile.service import NodeProfiling, ProfileSettings
-from slurmscope.trace.node_endpoint import NodeTracing
-from slurmscope.trace.settings import NodeTraceSettings
 
 NAME_PATIENCE_SECONDS = 0.25
 """How long all user name lookups together may delay a reading: enough for a single page to have names."""
@@ -48,146 +45,64 @@ NAME_PATIENCE_SECONDS = 0.25
 KEPT_FILES = 4096
 """Files of cgroups that stay open between readings; each takes about 5 kB of kernel memory."""
 
-RUNNING_SECONDS = 3.0
-"""How long the reading of profiled steps waits for that of the jobs."""
-
 ENVIRONMENT = (ACCOUNT, PARTITION, *ENVIRONMENT_NAMES)
 
 
-def _folder(default: str, what: str) -> Path:
-    return setting(Path(default), help=what, parse=parse_path, metavar="DIR")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathSettings:
-    """Where the kernel file systems are mounted; a container may have those of the host elsewhere."""
-
-    rootfs: Path = setting(
-        Path("/"), help="Mount point of the host's root file system.", parse=parse_path, metavar="DIR"
-    )
-    cgroup: Path = setting(
-        Path("/sys/fs/cgroup"),
-        help="Mount point of the cgroup file system, relative to path.rootfs.",
-        parse=parse_path,
-        metavar="DIR",
-    )
-    procfs: Path = setting(
-        Path("/proc"), help="Mount point of procfs, relative to path.rootfs.", parse=parse_path, metavar="DIR"
-    )
-
-    def below_root(self, path: Path) -> Path:
-        """Return a path of the host as this process sees it."""
-        return self.rootfs / path.relative_to("/") if path.is_absolute() else path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings:
-    """How jobs are tracked."""
-
-    name: str = setting(
-        "",
-        help="Slurm name of this node, for the label slurm_node; default is the short host name.",
-        metavar="NAME",
-    )
-    interval: float = setting(
-        1.0,
-        help="Minimum interval between readings of all jobs, regardless of the number of scrapes.",
-        parse=parse_seconds,
-        metavar="DURATION",
-    )
-    grace: float = setting(
-        60.0,
-        help="How long the last values of an ended job are still exposed.",
-        parse=parse_seconds,
-        metavar="DURATION",
-    )
-    processes: bool = setting(True, help="Read the processes of jobs: I/O, open files, threads and programs.")
-    scratch: tuple[str, ...] = setting(
-        ("scratch",), help="Part of a path that identifies scratch file systems; repeatable.", metavar="WORD"
+@functools.cache
+def node_feature() -> Feature:
+    """Return what every node agent has: a collector is any module of this package that declares one."""
+    return Feature(
+        name="node",
+        sections=(
+            Section(name="node", type=NodeSettings),
+            Section(name="path", type=PathSettings),
+        ),
+        collectors=find_collectors("slurmscope.node", "slurmscope.node.gpu.collector"),
+        open=_open,
     )
 
 
-def node_sections() -> Iterator[Section]:
-    """Yield the configuration sections of the node agent."""
-    yield Section(name="node", type=NodeSettings)
-    yield Section(name="path", type=PathSettings)
-    yield Section(name="trace", type=NodeTraceSettings)
-    yield Section(name="profile", type=ProfileSettings)
-    yield from exporter_sections(Role.NODE)
-
-
-class NodeReadings(ReadingSet):
-    """Hold the readings of the node agent, and the thread that tracks jobs for them."""
-
-    def __init__(self, config: Config) -> None:
-        """Start tracking jobs; ``close`` stops it."""
-        settings, paths = config.of(NodeSettings), config.of(PathSettings)
-        self._procfs = paths.below_root(paths.procfs)
-        self._node_name = settings.name or socket.gethostname().partition(".")[0]
-        with ExitStack() as stack:
-            tracker = stack.enter_context(open_job_tracker(_tracking_options(config, paths, settings)))
-            names = NameCache(look_up_below(paths.rootfs), patience_seconds=NAME_PATIENCE_SECONDS)
-            stack.callback(names.close)
-            reader = ProcessReader(self._procfs)
-            stack.callback(reader.close)
-            self._jobs = NodeJobsReader(tracker.snapshot, names.name, host_name=self._node_name)
-            table = ProcessTableReader(reader, names.name)
-            filesystems = FilesystemReader(
-                partial(read_mounts, self._procfs), lambda: tracker.roster, self._jobs.last_pids
-            )
-            gpus = GpuReader(environment=own_environment(), procfs_root=self._procfs)
-            stack.callback(gpus.close)
-            node_jobs = SharedReading("node_jobs", self._jobs.read, interval_seconds=settings.interval)
-            tracing = NodeTracing(config.of(NodeTraceSettings), node_jobs, self._procfs)
-            stack.enter_context(tracing.open())
-            self._profiling = NodeProfiling(
-                config.of(ProfileSettings),
-                grace_seconds=settings.grace,
-                host=socket.gethostname(),
-                config_file=config.of(WebSettings).config_file,
-                find_running=partial(find_running, node_jobs),
-            )
-            stack.enter_context(self._profiling.open())
-            self._stack = stack.pop_all()
+def _open(host: Host) -> Running:
+    """Start tracking jobs."""
+    settings, paths = host.config.of(NodeSettings), host.config.of(PathSettings)
+    procfs = paths.below_root(paths.procfs)
+    node_name = settings.name or socket.gethostname().partition(".")[0]
+    with ExitStack() as stack:
+        tracker = stack.enter_context(open_job_tracker(_tracking_options(host.config, host.is_wanted)))
+        names = NameCache(look_up_below(paths.rootfs), patience_seconds=NAME_PATIENCE_SECONDS)
+        stack.callback(names.close)
+        reader = ProcessReader(procfs)
+        stack.callback(reader.close)
+        jobs = NodeJobsReader(tracker.snapshot, names.name, host_name=node_name)
+        table = ProcessTableReader(reader, names.name)
+        filesystems = FilesystemReader(partial(read_mounts, procfs), lambda: tracker.roster, jobs.last_pids)
+        gpus = GpuReader(environment=host.environment, procfs_root=procfs)
+        stack.callback(gpus.close)
         readers: dict[str, Callable[[], object]] = {
-            "process_groups": lambda: table.read(self._jobs.read_pids()),
+            "node_jobs": jobs.read,
+            "process_groups": lambda: table.read(jobs.read_pids()),
             "gpus": gpus.read,
-            "traces": tracing.read,
-            "profile": self._profiling.read,
             "filesystems": filesystems.read,
         }
-        super().__init__(
-            node_jobs,
-            *(SharedReading(name, read, interval_seconds=settings.interval) for name, read in readers.items()),
+        return Running(
+            readings=tuple(
+                SharedReading(name, read, interval_seconds=settings.interval) for name, read in readers.items()
+            ),
+            checks=partial(_checks, jobs, procfs, node_name, host.environment),
+            is_idle=lambda: not jobs.last.jobs,
+            close=stack.pop_all().close,
         )
 
-    def checks(self) -> Iterator[Check]:
-        """Check how jobs are detected, what can be read of them, and that Slurm knows this node."""
-        yield from check_node(self._jobs.read(), has_capabilities=has_capabilities(self._procfs))
-        yield from self._profiling.checks()
-        # Only the doctor runs Slurm commands here, the agent never does.
-        from slurmscope.node.checks import check_node_name
-        from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
-        commands = SlurmCommands(SlurmSettings(), own_environment())
-        yield from check_node_name(commands.run, self._node_name, socket.gethostname())
+def _checks(jobs: NodeJobsReader, procfs: Path, node_name: str, environment: Mapping[str, str]) -> Iterator[Check]:
+    """Check how jobs are detected, what can be read of them, and that Slurm knows this node."""
+    yield from check_node(jobs.read(), has_capabilities=has_capabilities(procfs))
+    # Only the doctor runs Slurm commands here, the agent never does.
+    from slurmscope.node.checks import check_node_name
+    from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
-    def is_idle(self) -> bool:
-        """Return whether the last reading found no job."""
-        return not self._jobs.last.jobs
-
-    def close(self) -> None:
-        """Stop tracking jobs."""
-        self._stack.close()
-
-
-def find_running(node_jobs: SharedReading) -> frozenset[int] | None:
-    """Return the jobs that run on this node, None if they could not be read now."""
-    node_jobs.request()
-    snapshot = node_jobs.wait(time.monotonic() + RUNNING_SECONDS)
-    if snapshot.error is not None or not isinstance(snapshot.value, NodeJobs):
-        return None
-    return frozenset(job.key.job_id for job in snapshot.value.jobs if not job.has_ended)
+    commands = SlurmCommands(SlurmSettings(), environment)
+    yield from check_node_name(commands.run, node_name, socket.gethostname())
 
 
 class NodeJobsReader:
@@ -276,8 +191,9 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
         yield stack.enter_context(JobTracker(finder, registry, ChangeWatcher(), available=available, budget=budget))
 
 
-def _tracking_options(config: Config, paths: PathSettings, settings: NodeSettings) -> TrackingOptions:
-    wanted = find_needs(wanted_metrics(config, Role.NODE))
+def _tracking_options(config: Config, is_wanted: Callable[[Metric], bool]) -> TrackingOptions:
+    settings, paths = config.of(NodeSettings), config.of(PathSettings)
+    wanted = find_needs(is_wanted)
     has_steps = wanted.steps and config.of(JobUseOptions, "collector.job_use").steps
     read = settings.processes
     switches = read and wanted.switches

@@ -20,12 +20,13 @@ from slurmscope.cluster import licenses as scontrol_licenses
 from slurmscope.cluster import limits as scontrol_limits
 from slurmscope.cluster import reservations as scontrol_reservations
 from slurmscope.cluster import sdiag
-from slurmscope.cluster.backends import Backend, TextCommands
+from slurmscope.cluster.backends import TextCommands
 from slurmscope.cluster.licenses import Licenses
 from slurmscope.cluster.limits import Limits
 from slurmscope.cluster.reservations import Reservations
 from slurmscope.cluster.sdiag import Diag
 from slurmscope.cluster.sinfo import Nodes
+from slurmscope.cluster.sources import Backend
 from slurmscope.cluster.squeue import Jobs, StartWindow
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import CommandMissing, MalformedAnswer, SourceError

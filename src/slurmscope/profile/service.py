@@ -5,80 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from slurmscope.core.check import Check
-from slurmscope.core.config import parse_path
-from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import parse_text, setting
-from slurmscope.exporter.output_settings import parse_push_url
-from slurmscope.http.server.address import parse_address
 from slurmscope.profile.events import Profile
+from slurmscope.profile.feature import ProfileSettings
 from slurmscope.profile.influxdb import InboxOptions, ProfileInbox
 from slurmscope.profile.push import ProfilePush, open_profile_push
 from slurmscope.profile.receiver import ProfileReceiver
 from slurmscope.profile.steps import ProfileSteps
-
-INTERCONNECTS = ("ofed", "sysfs")
-
-
-def parse_inbox_address(given: object) -> str:
-    """Parse the address to listen on for writes; empty for none."""
-    text = parse_text(given)
-    try:
-        return str(parse_address(text)) if text else ""
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
-
-
-def parse_interconnect(given: object) -> str:
-    """Parse the name of Slurm's interconnect plugin; empty if it is not known."""
-    name = parse_text(given).removeprefix("acct_gather_interconnect/")
-    if name and name not in INTERCONNECTS:
-        raise ValueError(f"{name!r} is not one of {', '.join(INTERCONNECTS)}")
-    return name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileSettings:
-    """How samples of Slurm's profiling plugin are received; see docs/profiling.md."""
-
-    socket: Path | None = setting(
-        None,
-        help="Listen on this unix socket for Slurm's profiling plugin; ProfilePrometheusSocket in acct_gather.conf.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    influxdb_listen_address: str = setting(
-        "",
-        help="Listen here for Slurm's plugin acct_gather_profile/influxdb; ProfileInfluxDBHost in acct_gather.conf. "
-        "On a loopback address only root may write; others need TLS and users in web.config.file.",
-        parse=parse_inbox_address,
-        metavar="ADDRESS",
-    )
-    influxdb_gpus: bool = setting(
-        False,
-        help="Use the GPU fields of acct_gather_profile/influxdb; only if AccountingStorageTRES has gres/gpu.",
-    )
-    influxdb_interconnect: str = setting(
-        "",
-        help="AcctGatherInterconnectType where acct_gather_profile/influxdb is used: ofed or sysfs. Without it, "
-        "network bytes are left out, as their unit differs.",
-        parse=parse_interconnect,
-        metavar="NAME",
-    )
-    timeout: float = 600.0
-    """Drop a step that sent nothing for this long; longer than the intervals of JobAcctGatherFrequency."""
-    push: str = setting(
-        "",
-        help="Push the samples to this Pushgateway under Slurm's own names, and delete them there at the step's end.",
-        parse=parse_push_url,
-        metavar="URL",
-        is_secret=True,
-    )
-    push_interval: float = 5.0
-    """Minimum interval between pushes of the same job."""
 
 
 class NodeProfiling:
@@ -103,10 +39,6 @@ class NodeProfiling:
             has_gpus=settings.influxdb_gpus,
             interconnect=settings.influxdb_interconnect,
         )
-        if settings.push and settings.socket is None and not settings.influxdb_listen_address:
-            raise ConfigError(
-                "profile.push needs profile.socket or profile.influxdb-listen-address, where the samples to push arrive"
-            )
         self._settings = settings
         self._find_running = find_running
         self._host = host

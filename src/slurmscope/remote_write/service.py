@@ -23,38 +23,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from slurmscope.core.backoff import backoff_seconds, random_share
-from slurmscope.core.check import Check
 from slurmscope.core.clock import run_periodically
-from slurmscope.core.errors import MalformedAnswer, SlurmscopeError
+from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.log import fields
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.page import decompressed
 from slurmscope.exporter.reading import PushedPage
 from slurmscope.http.client.address import ServerAddress
-from slurmscope.metrics.family import Family, counter, gauge
+from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.parse import parse
 from slurmscope.metrics.write import Format
 from slurmscope.remote_write.client import TIMEOUT_SECONDS as SEND_TIMEOUT_SECONDS
 from slurmscope.remote_write.client import BufferedRequest, RemoteWriteClient, RequestBuffer, WriteFailed, WriteRefused
-from slurmscope.remote_write.encoding import EMPTY_REQUEST, RequestEncoder, Series
+from slurmscope.remote_write.encoding import RequestEncoder, Series
+from slurmscope.remote_write.feature import BUFFERED, DROPPED, FAILURES, SAMPLES
 from slurmscope.remote_write.settings import RemoteWriteSettings
 
 logger = logging.getLogger(__name__)
 
-
-SAMPLES = counter("slurmscope_remote_write_samples_total", "Samples that the remote write server accepted.")
-DROPPED = counter(
-    "slurmscope_remote_write_dropped_samples_total",
-    "Samples that were dropped: refused by the server, or beyond the age or size limit of the buffer.",
-    "reason",
-)
-FAILURES = counter(
-    "slurmscope_remote_write_failures_total", "Remote write requests that failed and were or will be retried."
-)
-BUFFERED = gauge(
-    "slurmscope_remote_write_buffered_bytes", "Size of the requests that the remote write server has not accepted yet."
-)
-REMOTE_WRITE_METRICS = (SAMPLES, DROPPED, FAILURES, BUFFERED)
 
 REASONS = ("refused", "age", "size")
 
@@ -236,22 +222,3 @@ class Sender:
                 logger.info("remote write works again", extra=fields(failures=self._failures))
         self._failures = 0
         return 0.0
-
-
-TIMEOUT_SECONDS = 10.0
-ADVICE = (
-    "check the path of output.remote-write, its headers and certificates; Prometheus needs "
-    "--web.enable-remote-write-receiver: docs/scaling.md"
-)
-
-
-def check_remote_write(settings: RemoteWriteSettings) -> Iterator[Check]:
-    """Send a request without samples; nothing is checked where remote write is not set up."""
-    if settings.url is None:
-        return
-    try:
-        RemoteWriteClient(settings, settings.url).send(EMPTY_REQUEST, TIMEOUT_SECONDS)
-    except SlurmscopeError as error:
-        yield Check(name="remote write", is_good=False, message=str(error), advice=ADVICE)
-    else:
-        yield Check(name="remote write", is_good=True, message=f"{settings.url} accepts requests")

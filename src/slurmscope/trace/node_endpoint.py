@@ -29,7 +29,7 @@ from slurmscope.node.job_use import JobUse, NodeJobs
 from slurmscope.trace.callers import SOCKET, Caller, Refusal
 from slurmscope.trace.endpoint import TraceReceiver, check_user
 from slurmscope.trace.samples import JobOwner, TracedProcess, Traces, TraceSample
-from slurmscope.trace.settings import NodeTraceSettings, check_forwarding, limits_of
+from slurmscope.trace.settings import NodeTraceSettings, limits_of
 from slurmscope.trace.store import TraceStore
 from slurmscope.trace.tokens import KeyFile
 
@@ -196,7 +196,6 @@ class NodeTracing:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Accept samples until the block ends; do nothing if no socket is configured."""
-        check_forwarding(self._settings)
         path = self._settings.socket
         if path is None:
             yield

@@ -16,9 +16,11 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.hostlist import expand_hosts
 from slurmscope.core.tres import parse_tres
+from slurmscope.exporter.collector import SLOW_SECONDS, Reading
 from slurmscope.exporter.reading import SharedReading, Snapshot
 from slurmscope.trace.callers import Refusal
 from slurmscope.trace.samples import JobOwner, JobOwners
@@ -79,6 +81,19 @@ def parse_hosts(answer: bytes) -> Mapping[str, str]:
     pairs = (line.partition(SEPARATOR) for line in answer.decode("utf-8", "replace").splitlines())
     return {node: host.partition(".")[0] for node, separator, host in pairs if separator and node and host}
 
+
+def _read_owners(slurm: Sources) -> JobOwners:
+    owners = parse_owners(slurm.run("squeue", OWNER_ARGUMENTS))
+    slurm.require_all_jobs()
+    return owners
+
+
+def _read_hosts(slurm: Sources) -> Mapping[str, str]:
+    return parse_hosts(slurm.run("sinfo", HOST_ARGUMENTS))
+
+
+JOB_OWNERS = Reading(name="job_owners", read=_read_owners)
+NODE_HOSTS = Reading(name="node_hosts", read=_read_hosts, every_seconds=2 * SLOW_SECONDS)
 
 WAIT_SECONDS = 3.0
 """How long a post for an unknown job waits for a new list of jobs."""

@@ -21,8 +21,8 @@ from dataclasses import replace
 from slurmscope.core.errors import MalformedAnswer, ServerError, ServerRefused, SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.exporter.exporter import Exporter, enabled_collectors
+from slurmscope.exporter.feature import OpenFeatures
 from slurmscope.exporter.page import CollectorOutcome, EnabledCollector, run_collector
-from slurmscope.exporter.reading import ReadingSet
 from slurmscope.http.client.credentials import TokenFile
 from slurmscope.http.client.request import HttpRequest, send, tls_context
 from slurmscope.metrics.family import Family, Labels, counter
@@ -199,14 +199,14 @@ class OwnCollectors:
 
     def __init__(
         self,
-        readings: ReadingSet,
+        features: OpenFeatures,
         collectors: Iterable[EnabledCollector],
         *,
         metrics: Collection[str],
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the readings, the collectors, and the names of the metrics to record."""
-        self._readings = readings
+        """Take the features, the collectors, and the names of the metrics to record."""
+        self._features = features
         self._metrics = frozenset(metrics)
         self._collectors = tuple(
             enabled for enabled in collectors if any(metric.name in metrics for metric in enabled.collector.metrics)
@@ -215,8 +215,8 @@ class OwnCollectors:
 
     def record(self, recorder: Recorder, *, deadline_seconds: float) -> None:
         """Read once and record; metrics of late or failed readings are left out."""
-        needs = [name for enabled in self._collectors for name in enabled.collector.needs]
-        snapshots = self._readings.read(needs, time.monotonic() + deadline_seconds)
+        needs = [name for enabled in self._collectors for name in enabled.collector.reading_names]
+        snapshots = self._features.read(needs, time.monotonic() + deadline_seconds)
         # A cached value is not a sample of now: a gap means not measured.
         fresh = [enabled for enabled in self._collectors if enabled.is_fresh(snapshots)]
         outcomes: dict[str, CollectorOutcome] = {}
@@ -231,7 +231,7 @@ class OwnCollectors:
 
     def close(self) -> None:
         """Stop background reading."""
-        self._readings.close()
+        self._features.close()
 
 
 def _with_zeros(family: Family) -> Family:
@@ -251,5 +251,5 @@ def open_collectors(exporter: Exporter) -> OwnCollectors:
     """Return the enabled collectors of an exporter; close them in the end."""
     config = exporter.load()
     return OwnCollectors(
-        exporter.make_readings(config), enabled_collectors(exporter.role, config), metrics=RECORDED_METRICS
+        exporter.open_features(config), enabled_collectors(exporter.collectors, config), metrics=RECORDED_METRICS
     )

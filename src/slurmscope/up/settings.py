@@ -126,7 +126,7 @@ class UpSettings:
 def up_sections() -> Iterator[Section]:
     """Yield the settings of slurmscope up."""
     # Imported here: only this function needs the agent.
-    from slurmscope.node.exporter import NodeSettings
+    from slurmscope.node.settings import NodeSettings
 
     yield Section(name="up", type=UpSettings)
     yield Section(name="node", type=NodeSettings)

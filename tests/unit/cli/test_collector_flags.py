@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from slurmscope.cli.options import load_config
+from slurmscope.cli.roles import all_collectors
 from slurmscope.cluster.jobs import JobsOptions
-from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.exporter.collector import Role
 from slurmscope.exporter.exporter import enabled_collectors
 from tests.fakes.command_line import run_here
 
 
 def enabled(role: Role, **given: object) -> set[str]:
-    return {each.collector.name for each in enabled_collectors(role, load_config(role.value, given))}
+    return {each.collector.name for each in enabled_collectors(all_collectors(role), load_config(role.value, given))}
 
 
 @pytest.mark.parametrize("role", Role)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.cluster.backends import Backend, TextCommands, open_backend
+from slurmscope.cluster.backends import TextCommands, open_backend
 from slurmscope.cluster.json.backends import JsonCommands, Slurmrestd
+from slurmscope.cluster.sources import Backend
 from slurmscope.cluster.squeue import StartWindow
 from slurmscope.core.errors import CommandFailed, CommandTimedOut, ConfigError, MissingExtraError
 from slurmscope.http.client.address import parse_address

@@ -10,12 +10,11 @@ from urllib.parse import parse_qsl
 import pytest
 
 from slurmscope.cluster.discovery import PATH, DiscoveredNode, DiscoveredNodes, Discovery, DiscoverySettings
-from slurmscope.cluster.exporter import ClusterReadings, cluster_sections
-from slurmscope.core.config import load
 from slurmscope.core.errors import CommandTimedOut, ConfigError
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.server.request import HttpRequest
 from slurmscope.http.server.response import Response
+from tests.fakes.exporters import load_role, open_role
 from tests.processes import until
 
 
@@ -112,10 +111,10 @@ def test_without_a_file_none_is_written(tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_work_are_refused(flags: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"sd|filter|port"):
-        ClusterReadings(load(cluster_sections(), flags=flags, environment={}), {})
+        open_role("cluster", load_role("cluster", flags))
 
 
 def test_exporter_offers_the_path() -> None:
-    readings = ClusterReadings(load(cluster_sections(), flags={}, environment={}), {})
+    readings = open_role("cluster")
     assert "http_sd_configs" in readings.routes()[PATH].link_text
     readings.close()

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from slurmscope.core.check import Check
-from slurmscope.core.errors import CommandMissing, SourceError
+from slurmscope.core.errors import CommandMissing
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.doctor import examine
-from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.exporter.feature import OpenFeatures, Running
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.prometheus.responses import QueryTooLarge
 
 
@@ -19,19 +20,17 @@ def missing() -> object:
     raise CommandMissing(["squeue"], "squeue was not found")
 
 
-class CheckedReadings(ReadingSet):
-    def checks(self) -> list[Check]:
-        return [Check(name="layout", is_good=True, message="fine")]
-
-
 def test_good_and_missing_sources_are_distinguished() -> None:
-    readings = CheckedReadings(
+    readings = (
         SharedReading("jobs", missing, interval_seconds=10),
         SharedReading("nodes", dict, interval_seconds=10),
         SharedReading("unused", missing, interval_seconds=10),
     )
+    features = OpenFeatures(
+        Running(readings=readings), Running(checks=lambda: [Check(name="layout", is_good=True, message="fine")])
+    )
 
-    examination = examine(readings, [collector("a", "jobs", "nodes"), collector("b", "jobs")])
+    examination = examine(features, [collector("a", "jobs", "nodes"), collector("b", "jobs")])
 
     checks = {check.name: check for check in examination.checks}
     assert {"reading jobs", "reading nodes", "layout"} == checks.keys()
@@ -41,26 +40,22 @@ def test_good_and_missing_sources_are_distinguished() -> None:
     assert "no metrics of a, b: install the Slurm client commands" in checks["reading jobs"].advice
 
 
-def test_advice_for_prometheus_is_not_that_for_commands() -> None:
+def test_advice_of_a_reading_comes_before_that_for_the_reason_except_for_bugs() -> None:
     def refuse() -> object:
         raise QueryTooLarge("it answered 422: too many samples")
 
-    readings = ReadingSet(
-        SharedReading("lustre", refuse, interval_seconds=10), SharedReading("other", refuse, interval_seconds=10)
+    def break_down() -> object:
+        raise ValueError("never seen")
+
+    readings = (
+        SharedReading("lustre", refuse, interval_seconds=10, advice="check --prometheus.url"),
+        SharedReading("other", refuse, interval_seconds=10),
+        SharedReading("traces", break_down, interval_seconds=10, advice="check the path of its socket"),
     )
+    collectors = [collector(reading.name, reading.name) for reading in readings]
 
-    lustre, other = examine(readings, [collector("lustre", "lustre"), collector("other", "other")]).checks
+    lustre, other, traces = examine(OpenFeatures(Running(readings=readings)), collectors).checks
 
-    assert "no metrics of lustre: check --prometheus.url" in lustre.advice
+    assert "no metrics of lustre: check --prometheus.url" == lustre.advice
     assert "no metrics of other: run the command by hand" in other.advice
-
-
-def test_advice_for_a_socket_is_not_that_for_commands() -> None:
-    def refuse() -> object:
-        raise SourceError("cannot listen on /run/a/profile.sock: No such file or directory")
-
-    readings = ReadingSet(SharedReading("profile", refuse, interval_seconds=10))
-
-    (profile,) = examine(readings, [collector("profile", "profile")]).checks
-
-    assert "no metrics of profile: check the path of its socket" in profile.advice
+    assert "no metrics of traces: report it as a bug" in traces.advice

@@ -14,13 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from slurmscope.core.errors import CommandTimedOut
 from slurmscope.exporter.collector import Collector, NoOptions, Role
+from slurmscope.exporter.feature import OpenFeatures, Running
 from slurmscope.exporter.page import Busy, EnabledCollector, PageService
-from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.self_metrics import SelfMetrics, adapt_to_textfile, process_families
 from slurmscope.http.server.app import ScrapeRequest, UnknownCollector
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
+from tests.fakes.exporters import open_readings
 
 APPLES = gauge("apples", "Apples.", "kind")
 PEARS = gauge("pears", "Pears.")
@@ -43,9 +45,9 @@ def collect_pears(options: NoOptions, *, pears: int) -> Iterator[Family]:
 
 
 def make_service(collectors: Iterable[EnabledCollector], **sources: Callable[[], object]) -> PageService:
-    readings = ReadingSet(*(SharedReading(name, read, interval_seconds=3600) for name, read in sources.items()))
+    readings = open_readings(*(SharedReading(name, read, interval_seconds=3600) for name, read in sources.items()))
     guard = Guard()
-    metrics = SelfMetrics(readings=readings, guard=guard)
+    metrics = SelfMetrics(features=readings, guard=guard)
     return PageService(collectors, readings, guard=guard, self_families=metrics.families)
 
 
@@ -223,7 +225,7 @@ def test_changed_reading_gives_a_new_page() -> None:
     counts = iter([1, 2])
     service = PageService(
         [enabled("pears", "pears", collect_pears)],
-        ReadingSet(SharedReading("pears", lambda: next(counts), interval_seconds=0)),
+        open_readings(SharedReading("pears", lambda: next(counts), interval_seconds=0)),
         guard=Guard(),
         self_families=lambda _: (),
     )
@@ -234,11 +236,8 @@ def test_changed_reading_gives_a_new_page() -> None:
 def test_hidden_labels_hide_their_metrics_at_once() -> None:
     hidden: set[str] = set()
 
-    class PrivateReadings(ReadingSet):
-        def hidden_labels(self, until: float) -> frozenset[str]:
-            return frozenset(hidden)
-
-    readings = PrivateReadings(SharedReading("apples", lambda: {"red": 1}, interval_seconds=3600))
+    reading = SharedReading("apples", lambda: {"red": 1}, interval_seconds=3600)
+    readings = OpenFeatures(Running(readings=(reading,), hidden_labels=lambda _: frozenset(hidden)))
     service = PageService(
         [enabled("apples", "apples", collect_apples)], readings, guard=Guard(), self_families=lambda _: ()
     )

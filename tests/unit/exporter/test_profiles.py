@@ -15,18 +15,13 @@ from click.testing import CliRunner
 from deploy.grafana.generate import OUTPUT
 from slurmscope.cli import slurmscope
 from slurmscope.cli.options import load_config
+from slurmscope.cli.roles import all_collectors, feature_metrics, find_role
 from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError
-from slurmscope.exporter.collector import Role, all_collectors
-from slurmscope.exporter.profiles import (
-    REPORT_QUERIES,
-    REPORTS_METRICS,
-    RULE_METRICS,
-    common_conditions,
-    wanted_metrics,
-    wanted_samples,
-)
+from slurmscope.exporter.collector import Role
+from slurmscope.exporter.profiles import wanted_samples
 from slurmscope.exporter.self_metrics import SELF_METRICS
+from slurmscope.jobs.report_metrics import REPORT_QUERIES, REPORTS_METRICS, RULE_METRICS, common_conditions
 from slurmscope.jobs.series import Aggregation, SeriesQuery
 from slurmscope.metrics.family import Family, Metric, counter, gauge
 from slurmscope.node.jobs import COLLECTOR, STEPS, JobUseOptions
@@ -41,7 +36,8 @@ from tests.fakes.reports import START, make_record
 RULES = Path(__file__).parents[3] / "deploy" / "rules"
 NAME = re.compile(r"\b[a-z][a-z0-9_]+(?=\{)")
 OF_COLLECTORS = {metric.name for collector in all_collectors(Role.NODE) for metric in collector.metrics}
-OF_AGENT = OF_COLLECTORS | {metric.name for metric in SELF_METRICS}
+OF_AGENT = OF_COLLECTORS | {metric.name for metric in (*SELF_METRICS, *feature_metrics(Role.NODE))}
+NODE = find_role("node").make_exporter(lambda: load_config("node", {}))
 
 
 class RecordingServer:
@@ -70,7 +66,7 @@ def config(*flags: tuple[str, object]) -> Config:
 
 
 def reports(*flags: tuple[str, object]) -> Callable[[Metric], bool]:
-    return wanted_metrics(config(("metrics_profile", "reports"), *flags), Role.NODE)
+    return NODE.wanted_metrics(config(("metrics_profile", "reports"), *flags))
 
 
 def test_every_metric_that_a_report_queries_from_prometheus_is_in_the_profile() -> None:
@@ -105,8 +101,8 @@ def test_profile_has_only_metrics_that_the_agent_exports_and_no_older_names() ->
 
 
 def test_standard_profile_is_the_default_and_exports_everything() -> None:
-    assert all(map(wanted_metrics(config(), Role.NODE), COLLECTOR.metrics))
-    assert wanted_metrics(config(("metrics_profile", "standard")), Role.NODE)(COLLECTOR.metrics[-1])
+    assert all(map(NODE.wanted_metrics(config()), COLLECTOR.metrics))
+    assert NODE.wanted_metrics(config(("metrics_profile", "standard")))(COLLECTOR.metrics[-1])
 
 
 def test_profile_of_reports_leaves_out_what_is_not_queried() -> None:
@@ -149,12 +145,12 @@ def test_only_the_event_that_reports_query_is_exported() -> None:
     family = Family(events, {("7", "n1", "max"): 1.0, ("7", "n1", "oom_kill"): 2.0})
     lazy = Family(events, iter([(("7", "n1", "oom_kill"), 2.0)]))
     other = Family(gauge("jobs_cores", "Cores.", "slurm_job"), {("7",): 1.0})
-    narrow = wanted_samples(config(("metrics_profile", "reports")), Role.NODE)
+    narrow = wanted_samples(config(("metrics_profile", "reports")), Role.NODE, NODE.reports)
 
     assert {("7", "n1", "oom_kill"): 2.0} == narrow(family).samples == narrow(lazy).samples
     assert other is narrow(other)
-    assert family is wanted_samples(config(), Role.NODE)(family)
-    assert family is wanted_samples(load_config("cluster", {}), Role.CLUSTER)(family)
+    assert family is wanted_samples(config(), Role.NODE, NODE.reports)(family)
+    assert family is wanted_samples(load_config("cluster", {}), Role.CLUSTER, NODE.reports)(family)
 
 
 def test_metric_that_one_query_reads_whole_is_not_restricted() -> None:

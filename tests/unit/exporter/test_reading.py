@@ -11,7 +11,8 @@ import pytest
 
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import CommandTimedOut
-from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.exporter.reading import SharedReading
+from tests.fakes.exporters import open_readings
 
 
 class FakeTime:
@@ -50,8 +51,17 @@ def source() -> FakeSource:
     return FakeSource()
 
 
-def make(source: FakeSource, fake_time: FakeTime, **kwargs: float) -> SharedReading:
-    return SharedReading("jobs", source.read, interval_seconds=10, clock=fake_time.clock, **kwargs)
+def make(
+    source: FakeSource, fake_time: FakeTime, keep_seconds: float = 300.0, retry_seconds: float | None = None
+) -> SharedReading:
+    return SharedReading(
+        "jobs",
+        source.read,
+        interval_seconds=10,
+        clock=fake_time.clock,
+        keep_seconds=keep_seconds,
+        retry_seconds=retry_seconds,
+    )
 
 
 def get(reading: SharedReading) -> object:
@@ -196,7 +206,7 @@ def test_slow_source_rests_as_long_as_it_worked(source: FakeSource, fake_time: F
 
 def test_several_sources_are_read_in_parallel() -> None:
     barrier = threading.Barrier(2, timeout=30)
-    readings = ReadingSet(*(SharedReading(name, barrier.wait, interval_seconds=10) for name in ("jobs", "nodes")))
+    readings = open_readings(*(SharedReading(name, barrier.wait, interval_seconds=10) for name in ("jobs", "nodes")))
 
     snapshots = readings.read(["nodes", "jobs", "jobs"], time.monotonic() + 60)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.cli.options import load_config
-from slurmscope.cluster.exporter import ClusterReadings
+from slurmscope.cli.roles import all_collectors
 from slurmscope.core.errors import ConfigError
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.exporter import enabled_collectors
@@ -21,6 +21,7 @@ from slurmscope.exporter.self_metrics import SelfMetrics
 from slurmscope.http.server.app import ScrapeRequest
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
+from tests.fakes.exporters import open_role
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
 from tests.fakes.scripted_server import scripted_server
 from tests.fakes.slurm_scripts import make_commands
@@ -57,10 +58,10 @@ class Page:
 
     def __init__(self, **given: object) -> None:
         config = load_config("cluster", given)
-        readings = ClusterReadings(config, {})
+        readings = open_role("cluster", config)
         guard = Guard()
-        own = SelfMetrics(readings=readings, guard=guard)
-        collectors = enabled_collectors(Role.CLUSTER, config)
+        own = SelfMetrics(features=readings, guard=guard)
+        collectors = enabled_collectors(all_collectors(Role.CLUSTER), config)
         self.service = PageService(collectors, readings, guard=guard, self_families=own.families)
 
     def scrape(self, seconds: float = 30.0) -> str:
@@ -73,7 +74,7 @@ def calls(tmp_path: Path) -> int:
 
 
 def test_one_squeue_call_serves_jobs_and_lustre(flags: dict[str, object], tmp_path: Path) -> None:
-    page = Page(**flags, collector_jobs=True, slurm_interval_jobs="1h").scrape()
+    page = Page(**{**flags, "slurm_poll_limit": "1h"}, collector_jobs=True).scrape()
 
     assert {("physics", "alice"): 1000.0, ("unknown", "unknown"): 5.0} == values(
         page, "cluster_job_read_throughput_bytes"
@@ -129,7 +130,8 @@ def test_collector_is_off_without_an_address_and_on_with_one(flags: dict[str, ob
     given = {name: value for name, value in flags.items() if not name.startswith("collector")}
 
     def names(**more: object) -> set[str]:
-        return {enabled.name for enabled in enabled_collectors(Role.CLUSTER, load_config("cluster", more))}
+        config = load_config("cluster", more)
+        return {enabled.name for enabled in enabled_collectors(all_collectors(Role.CLUSTER), config)}
 
     assert "lustre" not in names()
     assert "lustre" in names(**given)
@@ -175,7 +177,7 @@ def test_doctor_reports_what_was_found(
     flags: dict[str, object], fake: FakePrometheus, answers: list[bytes], is_good: bool, message: str
 ) -> None:
     fake.answers = answers
-    readings = ClusterReadings(load_config("cluster", flags), {})
+    readings = open_role("cluster", load_config("cluster", flags))
     readings.read(("lustre",), time.monotonic() + 30)
 
     (check,) = (check for check in readings.checks() if check.name == "lustre statistics")

@@ -76,7 +76,7 @@ class FakeServer:
         return LustreReader(
             settings,
             LustreOptions(),
-            lambda: jobs,
+            jobs,
             find_cluster=lambda: "alpha",
             client=Prometheus(settings),
             users=NameCache({1001: "alice"}.get, patience_seconds=GENEROUS_SECONDS),
@@ -283,4 +283,4 @@ def test_group_is_the_primary_group_of_the_user() -> None:
 
 def test_settings_without_an_address_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"set --prometheus\.url"):
-        LustreReader(PrometheusSettings(), LustreOptions(), lambda: SharedReading("jobs", fail, interval_seconds=1.0))
+        LustreReader(PrometheusSettings(), LustreOptions(), SharedReading("jobs", fail, interval_seconds=1.0))

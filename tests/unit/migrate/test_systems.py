@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from slurmscope.cli.options import explain_removed
-from slurmscope.cluster.exporter import COMMAND_METRICS
-from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.cli.roles import all_collectors, feature_metrics
+from slurmscope.exporter.collector import Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.metrics.family import Metric
 from slurmscope.migrate.check import SYSTEMS, known_metrics
@@ -18,9 +18,10 @@ from slurmscope.migrate.old_systems import OldSystem
 from slurmscope.migrate.slurm_exporter import FLAGS
 from tests.fakes.command_line import run_here
 
+OF_FEATURES = feature_metrics(Role.CLUSTER)
 DECLARED: dict[str, Metric] = {
     metric.name: metric
-    for metric in (*(m for role in Role for c in all_collectors(role) for m in c.metrics), *COMMAND_METRICS)
+    for metric in (*(m for role in Role for c in all_collectors(role) for m in c.metrics), *OF_FEATURES)
 }
 OURS = {*DECLARED, *(metric.name for metric in SELF_METRICS)}
 # Named by the README of each tool; the names of plugin fields are Slurm's.

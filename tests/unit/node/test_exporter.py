@@ -9,18 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.core.config import load
-from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.cli.roles import all_collectors
+from slurmscope.exporter.collector import Role
 from slurmscope.node.checks import check_node
-from slurmscope.node.exporter import (
-    NodeJobsReader,
-    NodeReadings,
-    PathSettings,
-    TrackingOptions,
-    node_sections,
-    open_job_tracker,
-)
+from slurmscope.node.exporter import NodeJobsReader, TrackingOptions, open_job_tracker
 from slurmscope.node.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, NodeJobs
+from slurmscope.node.settings import PathSettings
+from tests.fakes.exporters import load_role, open_role
 
 
 def snapshots(*given: NodeJobs) -> Callable[[], NodeJobs]:
@@ -102,8 +97,8 @@ def test_what_is_missing_comes_with_advice() -> None:
 
 def test_every_collector_has_its_readings(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
-    config = load(node_sections(), flags={"path.rootfs": str(tmp_path)}, environment={})
-    with closing(NodeReadings(config)) as readings:
+    config = load_role("node", {"path.rootfs": str(tmp_path)})
+    with closing(open_role("node", config)) as readings:
         readings.require(all_collectors(Role.NODE))
 
 

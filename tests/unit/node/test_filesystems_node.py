@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
 
-from slurmscope.core.config import load
-from slurmscope.exporter.collector import Role, all_collectors
+from slurmscope.cli.roles import all_collectors
+from slurmscope.exporter.collector import Role
 from slurmscope.node import filesystems
-from slurmscope.node.exporter import NodeReadings, node_sections
 from slurmscope.node.filesystems import MAX_MOUNTS, FilesystemReader
 from slurmscope.node.job_use import JobKey, Roster
 from slurmscope.node.mounts import ClientUse, Mount, MountedFilesystem, NodeFilesystems
+from tests.fakes.exporters import load_role, open_role
 
 HOME = MountedFilesystem("nfs1:/home", "nfs4")
 ONE, TWO = JobKey(1), JobKey(2)
@@ -155,7 +155,7 @@ def test_agent_adds_up_the_mounts_below_its_procfs(tmp_path: Path) -> None:
         "node.interval": "0",
         "node.name": "n1",
     }
-    with closing(NodeReadings(load(node_sections(), flags=flags, environment={}))) as readings:
+    with closing(open_role("node", load_role("node", flags))) as readings:
         readings.require(all_collectors(Role.NODE))
         for count in (1000, 1025):
             head = "device nfs1:/home mounted on /m with fstype nfs4 statvers=1.1"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from slurmscope.cli.options import load_config
-from slurmscope.exporter.collector import Role
-from slurmscope.exporter.exporter import Exporter, RunningExporter
-from slurmscope.exporter.profiles import REPORTS_METRICS
+from slurmscope.cli.roles import find_role
+from slurmscope.exporter.exporter import RunningExporter
 from slurmscope.http.server.app import ScrapeRequest
+from slurmscope.jobs.report_metrics import REPORTS_METRICS
 from slurmscope.node.cgroup import v1_group
 from slurmscope.node.cgroup import v2 as v2_group
-from slurmscope.node.exporter import NodeReadings, TrackingOptions, open_job_tracker
+from slurmscope.node.exporter import TrackingOptions, open_job_tracker
 from slurmscope.node.job_use import WHOLE_JOB
 from slurmscope.node.jobs import COLLECTOR, METRICS_OF_FILES, find_needs
 from tests.fixtures.cgroup.make import unpack
@@ -32,7 +32,7 @@ def read_jobs(root: Path, profile: str) -> list[str]:
         "path_procfs": str(root / "proc"),
         "metrics_profile": profile,
     }
-    exporter = Exporter(role=Role.NODE, load=lambda: load_config("node", given), make_readings=NodeReadings)
+    exporter = find_role("node").make_exporter(lambda: load_config("node", given))
     with closing(RunningExporter(exporter, exporter.load())) as running:
         page = b"".join(running.scrape(ScrapeRequest(deadline_seconds=60))).decode()
     return [line for line in page.splitlines() if line.partition("{")[0] in NAMES]

@@ -14,17 +14,17 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from slurmscope.core.config import load
 from slurmscope.core.errors import ConfigError, SourceError
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.server.address import ListenHost
-from slurmscope.node.exporter import find_running, node_sections
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.profile.events import Profile
+from slurmscope.profile.feature import ProfileSettings, check_push, find_running
 from slurmscope.profile.influxdb import BODY_LIMIT_BYTES, InboxOptions, ProfileInbox
-from slurmscope.profile.service import NodeProfiling, ProfileSettings
+from slurmscope.profile.service import NodeProfiling
 from slurmscope.profile.steps import ProfileSteps
 from tests.fakes.certificates import make_authority, make_identity
+from tests.fakes.exporters import load_role
 from tests.fakes.raw_http import Answer, connect, read_answer
 from tests.processes import until
 from tests.requirements import require_program
@@ -286,16 +286,16 @@ def test_running_jobs_are_those_that_have_not_ended() -> None:
 )
 def test_wrong_settings_are_refused(flag: str, value: str) -> None:
     with pytest.raises(ConfigError, match=flag):
-        load(node_sections(), flags={flag: value}, environment={})
+        load_role("node", {flag: value})
 
 
 def test_interconnect_may_have_slurms_whole_name() -> None:
     flags = {"profile.influxdb-interconnect": "acct_gather_interconnect/sysfs"}
-    config = load(node_sections(), flags=flags, environment={})
+    config = load_role("node", flags)
 
     assert "sysfs" == config.of(ProfileSettings).influxdb_interconnect
 
 
 def test_push_needs_a_receiver() -> None:
     with pytest.raises(ConfigError, match=r"profile\.push needs"):
-        NodeProfiling(ProfileSettings(push="http://127.0.0.1:1"), grace_seconds=1, host="here")
+        check_push(ProfileSettings(push="http://127.0.0.1:1"))

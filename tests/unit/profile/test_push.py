@@ -13,8 +13,9 @@ import pytest
 
 from slurmscope.core.errors import ConfigError
 from slurmscope.profile.events import Profile, ProfiledStep, ProfileSeries, Sample, SampledField, StepKey
+from slurmscope.profile.feature import ProfileSettings, check_push
 from slurmscope.profile.push import ProfilePush, open_profile_push
-from slurmscope.profile.service import NodeProfiling, ProfileSettings
+from slurmscope.profile.service import NodeProfiling
 from tests.fakes.scripted_server import read_whole_request, scripted_server
 from tests.processes import until
 
@@ -206,7 +207,7 @@ def test_end_deletes_all_groups(gateway: Gateway) -> None:
 
 def test_push_needs_a_socket() -> None:
     with pytest.raises(ConfigError, match=r"profile\.push needs profile\.socket"):
-        NodeProfiling(ProfileSettings(push="http://gateway:9091"), grace_seconds=1, host="here")
+        check_push(ProfileSettings(push="http://gateway:9091"))
 
 
 def test_agent_pushes_what_it_receives(gateway: Gateway, tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.core.config import load
 from slurmscope.core.errors import SourceError
-from slurmscope.node.exporter import NodeReadings, node_sections
 from slurmscope.profile.events import Profile
 from slurmscope.profile.receiver import ProfileReceiver
 from slurmscope.profile.steps import ProfileSteps
+from tests.fakes.exporters import load_role, open_role
 from tests.leftovers import nothing_left
 from tests.unit.profile.test_events import SAMPLE
 
@@ -143,8 +142,8 @@ def test_closing_removes_the_socket_and_releases_descriptors(path: Path) -> None
 @pytest.mark.parametrize("is_enabled", [False, True])
 def test_agent_listens_only_if_a_socket_is_configured(tmp_path: Path, path: Path, is_enabled: bool) -> None:
     options = {"profile.socket": str(path)} if is_enabled else {}
-    config = load(node_sections(), flags={**options, "path.cgroup": str(tmp_path)}, environment={})
-    with closing(NodeReadings(config)) as readings:
+    config = load_role("node", {**options, "path.cgroup": str(tmp_path)})
+    with closing(open_role("node", config)) as readings:
         readings.readings["profile"].request()
         snapshot = readings.readings["profile"].wait(time.monotonic() + LIMIT_SECONDS)
         names = {check.name for check in readings.checks()}

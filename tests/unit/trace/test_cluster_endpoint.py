@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.cluster.exporter import ClusterReadings, cluster_sections
-from slurmscope.core.config import Config, load
+from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError
+from slurmscope.exporter.feature import OpenFeatures
 from slurmscope.http.server.address import parse_networks
 from slurmscope.http.server.request import HttpRequest
 from slurmscope.trace.settings import NodeTraceSettings, TraceLimits, TraceSettings, limits_of, parse_rate
 from slurmscope.trace.tokens import rotate_keys
+from tests.fakes.exporters import load_role, open_role
 from tests.fakes.slurm_scripts import make_commands
 
 CONFIG = "PrivateData             = none\nSlurmUser               = root(0)"
@@ -34,17 +35,17 @@ def configure(folder: Path, settings: dict[str, object] | None = None) -> Config
         "trace.plain-networks": ("127.0.0.0/8",),
         **(settings or {}),
     }
-    return load(cluster_sections(), flags=flags, environment={})
+    return load_role("cluster", flags)
 
 
-def post(readings: ClusterReadings, body: bytes = BODY) -> int:
+def post(readings: OpenFeatures, body: bytes = BODY) -> int:
     headers = {"content-type": "application/json"}
     request = HttpRequest(method="POST", path="/trace", headers=headers, peer="127.0.0.1", body=body)
     return readings.routes()["/trace"].answer(request).status
 
 
 def test_sample_becomes_a_series_of_the_next_page(tmp_path: Path) -> None:
-    readings = ClusterReadings(configure(tmp_path), {})
+    readings = open_role("cluster", configure(tmp_path))
     assert not readings.is_receiving()
     assert 204 == post(readings)
     traces = readings.read(("traces",), time.monotonic() + 30)["traces"].value
@@ -56,19 +57,19 @@ def test_sample_becomes_a_series_of_the_next_page(tmp_path: Path) -> None:
 def test_process_is_back_with_its_next_sample_after_a_reload(tmp_path: Path) -> None:
     config = configure(tmp_path)
 
-    def count(readings: ClusterReadings) -> int:
+    def count(readings: OpenFeatures) -> int:
         traces = readings.read(("traces",), time.monotonic() + 30)["traces"].value
         return len(traces.processes)  # type: ignore[attr-defined]
 
-    before = ClusterReadings(config, {})
+    before = open_role("cluster", config)
     assert (204, 1) == (post(before), count(before))
-    assert 0 == count(ClusterReadings(config, {}))
-    after = ClusterReadings(config, {})
+    assert 0 == count(open_role("cluster", config))
+    after = open_role("cluster", config)
     assert (204, 1) == (post(after), count(after))
 
 
 def test_allocations_are_left_to_the_collector_of_all_jobs(tmp_path: Path) -> None:
-    readings = ClusterReadings(configure(tmp_path, {"collector.job_info.enabled": True}), {})
+    readings = open_role("cluster", configure(tmp_path, {"collector.job_info.enabled": True}))
     traces = readings.read(("traces",), time.monotonic() + 30)["traces"].value
     assert not traces.has_allocations  # type: ignore[attr-defined]
 
@@ -86,7 +87,7 @@ def test_limits_of_jobs_and_users_follow_from_that_of_all_processes() -> None:
 
 
 def test_tracing_is_off_by_default() -> None:
-    assert "/trace" not in ClusterReadings(load(cluster_sections(), flags={}, environment={}), {}).routes()
+    assert "/trace" not in open_role("cluster").routes()
     assert not TraceSettings().enabled
     assert () == TraceSettings().plain_networks
 
@@ -96,12 +97,12 @@ def test_key_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
     rotate_keys(path)
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
-        ClusterReadings(configure(tmp_path, {"trace.key-file": str(path)}), {})
+        open_role("cluster", configure(tmp_path, {"trace.key-file": str(path)}))
 
 
 def test_paths_of_metrics_and_traces_differ(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="already the path of the metrics"):
-        ClusterReadings(configure(tmp_path, {"trace.path": "/metrics"}), {})
+        open_role("cluster", configure(tmp_path, {"trace.path": "/metrics"}))
 
 
 def test_rate_of_zero_is_the_default_as_in_the_older_exporter() -> None:

@@ -24,7 +24,7 @@ from slurmscope.node.cgroup.names import JobName
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.trace.callers import Refusal
 from slurmscope.trace.node_endpoint import MAX_CONNECTIONS, Membership, NodeTracing, SenderFinder
-from slurmscope.trace.settings import NodeTraceSettings
+from slurmscope.trace.settings import NodeTraceSettings, check_forwarding
 from slurmscope.trace.tokens import KeyFile, rotate_keys
 from tests.fakes.raw_http import GENEROUS_SECONDS, Answer, read_answer
 from tests.fakes.trace_endpoint import ADA, KEYS, open_endpoint
@@ -254,9 +254,8 @@ def test_samples_wait_while_the_endpoint_is_down(folder: Path) -> None:
 
 
 def test_settings_that_cannot_work_are_refused(folder: Path) -> None:
-    needs_key = pytest.raises(ConfigError, match=r"trace\.forward needs trace\.key-file")
-    with needs_key, open_agent(folder, forward=ServerAddress()):
-        pass
+    with pytest.raises(ConfigError, match=r"trace\.forward needs trace\.key-file"):
+        check_forwarding(NodeTraceSettings(socket=folder / "trace.sock", forward=ServerAddress()))
     with pytest.raises(ConfigError, match="cannot listen"), open_agent(folder / "missing"):
         pass
     with pytest.raises(ConfigError, match="longer than"), open_agent(folder / ("x" * 100)):

@@ -8,11 +8,13 @@ from functools import partial
 from slurmscope.core.errors import SourceError
 from slurmscope.core.settings import setting
 from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.feature import OpenFeatures, Running
 from slurmscope.exporter.page import EnabledCollector
-from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.metrics.family import Family, Labels, gauge
 from slurmscope.recorder.recorder import Recorder
 from slurmscope.up.scrapes import OwnCollectors
+from tests.fakes.exporters import open_readings
 
 WANTED = gauge("slurm_nodes", "Nodes.")
 OTHER = gauge("slurm_other", "Something else.")
@@ -53,19 +55,21 @@ def fail() -> object:
 
 
 def make(*collectors: EnabledCollector, closed: list[bool] | None = None) -> OwnCollectors:
-    class ClosedReadings(ReadingSet):
-        def close(self) -> None:
-            (closed if closed is not None else []).append(True)
-
-    readings = ClosedReadings(
-        SharedReading("good", lambda: 1, interval_seconds=0), SharedReading("bad", fail, interval_seconds=0)
+    readings = OpenFeatures(
+        Running(
+            readings=(
+                SharedReading("good", lambda: 1, interval_seconds=0),
+                SharedReading("bad", fail, interval_seconds=0),
+            ),
+            close=lambda: (closed if closed is not None else []).append(True),
+        )
     )
     return OwnCollectors(readings, collectors, metrics={"slurm_nodes", "slurm_jobs"}, wall_clock=lambda: 42.0)
 
 
 def test_only_recorded_metrics_are_collected() -> None:
     asked: list[str] = []
-    readings = ReadingSet(
+    readings = open_readings(
         *(SharedReading(name, partial(asked.append, name), interval_seconds=0) for name in ("wanted", "other"))
     )
     collectors = (collector("a", WANTED, OTHER, needs="wanted"), collector("b", OTHER, needs="other"))

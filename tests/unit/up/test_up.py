@@ -9,13 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurmscope.cli.options import load_config
+from slurmscope.cli.roles import all_collectors
 from slurmscope.cli.up_command import make_command, make_exporters
 from slurmscope.cluster.sinfo import Nodes
 from slurmscope.cluster.squeue import Jobs
 from slurmscope.core.config import Config
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.exporter import Exporter
-from slurmscope.exporter.reading import ReadingSet, SharedReading
+from slurmscope.exporter.feature import Feature, Running
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.jobs.queries import TOTALS
 from slurmscope.jobs.series import JobSpan
 from slurmscope.node.job_use import NodeJobs
@@ -56,13 +58,20 @@ class Asked:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         values = {"jobs": Jobs(groups=(), taken_at_seconds=0.0), "nodes": Nodes(nodes=()), "node_jobs": NodeJobs()}
-        readings = ReadingSet(
-            *(
+        part = Running(
+            readings=tuple(
                 SharedReading(name, self._tell(name, values.get(name)), interval_seconds=0)
                 for name in ("jobs", "nodes", "node_jobs", "gpus", "process_groups")
             )
         )
-        self.exporters = [Exporter(role=role, load=self._load(role), make_readings=lambda _: readings) for role in Role]
+        self.exporters = [
+            Exporter(
+                role=role,
+                features=(Feature(name="test", collectors=all_collectors(role), open=lambda _: part),),
+                load=self._load(role),
+            )
+            for role in Role
+        ]
 
     def _tell(self, name: str, value: object) -> Callable[[], object]:
         def read() -> object:
