@@ -98,3 +98,10 @@ def find_command(name: str) -> click.Command:
 def test_translating_twice_changes_nothing_more(arguments: list[str]) -> None:
     once = translate(arguments, BOOLEANS)
     assert once == translate(once, BOOLEANS)
+
+
+def test_removed_flag_is_answered_with_what_to_use() -> None:
+    done = run_here("cluster", "--once", "--slurm.interval.jobs=1m")
+
+    assert 2 == done.returncode
+    assert "--slurm.interval.jobs was removed: use slurm.poll-limit, or slurm.slow-interval" in done.stderr
