@@ -4,13 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.cluster.events import MAX_EVENTS, NodeEvent, parse_events, read_events
+from slurmscope.cluster.events import (
+    ALL_ARGUMENTS,
+    COLLECTOR,
+    MAX_EVENTS,
+    NODE_EVENTS,
+    EventOptions,
+    NodeEvent,
+    parse_all_events,
+    parse_events,
+    read_events,
+)
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.metrics.family import Labels
 
 
 def test_newest_event_is_first_and_one_that_lasts_has_no_end() -> None:
@@ -62,3 +74,70 @@ def test_impossible_names_are_not_queried(node: str) -> None:
         return b""
 
     assert () == read_events(run, node, "2026-01-31")
+
+
+NOW = 1_790_604_800
+ALL = b"""\
+n1|1790000000|1790003600|DRAIN|root(0)|bad DIMM
+n1|1790010000|1790010600|IDLE+DRAIN|root(0)|bad DIMM
+n2|1780000000|1790000100|DOWN*|slurm(64030)|Not responding
+n2|1790604000|Unknown|DOWN*|slurm(64030)|Not responding
+n3|1790604700|Unknown|DRAINED|root(0)|disk
+failing | soon
+|1789000000|1790000000||root(0)|Cluster Registered TRES
+n4|1780000000|1790000000|FAIL|root(0)|x
+"""
+
+
+def collect_all(reasons: int = 50, answer: bytes = ALL) -> dict[str, dict[Labels, object]]:
+    events = COLLECTOR.collect(EventOptions(reasons=reasons), node_events=parse_all_events(answer, NOW))
+    return {family.metric.name: dict(family.samples) for family in events}
+
+
+def test_events_count_and_last_as_far_as_they_are_in_the_window() -> None:
+    served = collect_all()
+
+    assert {("n1", "drain"): 2, ("n2", "down"): 2, ("n3", "drain"): 1, ("n4", "fail"): 1} == served["slurm_node_events"]
+    assert {
+        ("n1", "drain"): 4200, ("n2", "down"): 900, ("n3", "drain"): 100, ("n4", "fail"): 0
+    } == served["slurm_node_lost_seconds"]  # fmt: skip
+
+
+def test_reasons_are_one_line_and_added_up_over_nodes() -> None:
+    served = collect_all()
+
+    assert {
+        ("bad DIMM", "drain"): 4200, ("Not responding", "down"): 900, ("disk failing | soon", "drain"): 100,
+        ("x", "fail"): 0,
+    } == served["slurm_node_reason_lost_seconds"]  # fmt: skip
+    assert 2 == served["slurm_node_reason_events"]["Not responding", "down"]
+
+
+def test_reasons_beyond_the_limit_are_summed_without_their_text() -> None:
+    served = collect_all(reasons=1)
+
+    assert {
+        ("bad DIMM", "drain"): 4200, ("other", "down"): 900, ("other", "drain"): 100, ("other", "fail"): 0
+    } == served["slurm_node_reason_lost_seconds"]  # fmt: skip
+    assert collect_all()["slurm_node_events"] == served["slurm_node_events"]
+
+
+def test_cluster_without_events_has_no_series_and_an_odd_answer_is_refused() -> None:
+    assert [{}, {}, {}, {}] == list(collect_all(answer=b"").values())
+    with pytest.raises(MalformedAnswer):
+        parse_all_events(b"n1|2026-01-01T00:00:00|0|DOWN|root(0)|x\n", NOW)
+
+
+def test_all_events_of_the_window_are_read_by_one_call() -> None:
+    asked: list[tuple[str, Sequence[str]]] = []
+
+    def run(name: str, arguments: Sequence[str]) -> bytes:
+        asked.append((name, arguments))
+        return ALL
+
+    sources = SimpleNamespace(run=run, wall_clock=lambda: NOW)
+    found = NODE_EVENTS.bind(sources)()
+
+    assert parse_all_events(ALL, NOW) == found
+    assert [("sacctmgr", ALL_ARGUMENTS)] == asked
+    assert ("show", "event", "where", "start=now-7days") == ALL_ARGUMENTS[3:7]

@@ -50,6 +50,11 @@ LINES = (
         arguments=cluster_names.ALL_ARGUMENTS,
         respond=lambda cluster: encode(f"{cluster.name}\n"),
     ),
+    CommandLine(
+        command="sacctmgr",
+        arguments=events.ALL_ARGUMENTS,
+        respond=lambda cluster: b"".join(row + b"\n" for row in _events(cluster).split(NUL) if row),
+    ),
     CommandLine(command="sacctmgr", arguments=events.arguments("", ""), respond=_events, selected_by="nodes"),
     CommandLine(command="sacctmgr", arguments=events.arguments("", "", "x"), respond=_events, selected_by="nodes"),
     CommandLine(

@@ -17,9 +17,7 @@ from slurmscope.cluster import backends
 from slurmscope.cluster.backends import TextCommands
 from slurmscope.cluster.checks import check_slurm
 from slurmscope.cluster.events import read_events
-from slurmscope.cluster.exporter import ClusterReadings, cluster_sections
 from slurmscope.cluster.squeue import StartWindow
-from slurmscope.core.config import load
 from slurmscope.core.errors import CommandFailed
 from slurmscope.node.checks import check_node_name
 from slurmscope.portal.live import LiveCluster
@@ -35,6 +33,7 @@ from slurmscope.slurm.cluster_names import read_all_names, read_own_name, run_in
 from slurmscope.slurm.command import SlurmCommands
 from slurmscope.slurm.coordinators import read_coordinated, read_coordinators
 from slurmscope.slurm.visibility import SLURMDBD, JobVisibility
+from tests.fakes.exporters import open_role
 from tests.processes import until
 
 PACKAGE = Path(slurmscope.__file__).parent
@@ -80,11 +79,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 def read_exporter(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlurmCommands, "run", lambda _self, command, arguments: slurm.run(command, arguments))
-    readings = ClusterReadings(load(cluster_sections(), flags={}, environment={}), {})
+    readings = open_role("cluster")
     try:
         for name, reading in readings.readings.items():
             reading.request()
-            assert reading.wait(time.monotonic() + 60).has_value or name == "lustre", name
+            assert reading.wait(time.monotonic() + 60).has_value, name
     finally:
         readings.close()
 

@@ -13,7 +13,7 @@ from slurmscope.cluster import job_info, scontrol_nodes, shares, sinfo, squeue
 from slurmscope.cluster import licenses as scontrol_licenses
 from slurmscope.cluster import limits as scontrol_limits
 from slurmscope.cluster import reservations as scontrol_reservations
-from slurmscope.cluster.events import read_events
+from slurmscope.cluster.events import ALL_ARGUMENTS, parse_all_events, read_events
 from slurmscope.cluster.limits import Limits
 from slurmscope.cluster.shares import Shares
 from slurmscope.jobs.pending import facts
@@ -225,6 +225,8 @@ def test_node_that_is_down_has_one_event_with_its_whole_reason() -> None:
         assert (node.reason or "").replace("\n", " ") == event.reason
     fine = next(node.name for node in CLUSTER.nodes if not node.reason)
     assert () == read_events(run, fine, "2026-01-01", CLUSTER.name)
+    all_events = parse_all_events(ask("sacctmgr", *ALL_ARGUMENTS), 1_800_000_000).events
+    assert [(node.name, *read_events(run, node.name, "2026-01-01")) for node in down] == list(all_events)
 
 
 def test_first_user_coordinates_the_first_account() -> None:
