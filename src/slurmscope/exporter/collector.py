@@ -3,7 +3,7 @@
 
 A reading stands beside its parser, and a collector beside its metrics; both may be in one file::
 
-    LICENSES = Reading(name="licenses", read=lambda slurm: parse_licenses(slurm.run("scontrol", ARGUMENTS)))
+    LICENSES = Reading(name="licenses", read=read_licenses, every_seconds=180.0)
     COLLECTOR = Collector(name="licenses", needs=(LICENSES,), ...)
 """
 

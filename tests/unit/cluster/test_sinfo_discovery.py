@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.cluster.discovery import COLUMNS, DiscoveredNode, parse_discovery, read_nodes
+from slurmscope.cluster.discovery import COLUMNS, DiscoveredNode, DiscoveredNodes, parse_discovery
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands.executables import write_fake_commands
-from slurmscope.slurm.command import SlurmCommands, SlurmSettings
+from tests.fakes.exporters import load_role, open_role
 
 WORD = "0abc"
 
@@ -80,7 +80,10 @@ def test_any_text_is_read_or_refused(rows: list[list[str]]) -> None:
 def test_columns_are_those_of_sinfo(tmp_path: Path) -> None:
     cluster = simulate(Shape(jobs=10, nodes=12), now=int(time.time()))
     write_fake_commands(cluster, tmp_path)
-    nodes = read_nodes(SlurmCommands(SlurmSettings(bin_path=tmp_path), {})).nodes
+    features = open_role("cluster", load_role("cluster", {"slurm.bin-path": str(tmp_path)}))
+    found = features.read(("node_targets",), time.monotonic() + 60)["node_targets"].value
+    assert isinstance(found, DiscoveredNodes)
+    nodes = found.nodes
     assert sorted(node.name for node in cluster.nodes if node.base != "future") == [node.name for node in nodes]
     assert len(COLUMNS) == 7
     assert any(node.gpus and node.gpu_models and node.features for node in nodes)
