@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from slurmscope.cluster.backends import JOBS, NODES, open_backend
 from slurmscope.cluster.checks import check_controllers, check_slurm
 from slurmscope.cluster.completions_tracker import COMPLETIONS, CompletionsSettings
+from slurmscope.cluster.sdiag import DIAG
 from slurmscope.cluster.slurm import CONFIG
 from slurmscope.cluster.sources import Sources
 from slurmscope.core.check import Check
@@ -53,7 +54,7 @@ class SlowSettings:
 @functools.cache
 def cluster_feature() -> Feature:
     """Return what every cluster exporter has: a collector is any module of this package that declares one."""
-    collectors, own = find_collectors("slurmscope.cluster"), (JOBS, NODES, COMPLETIONS)
+    collectors, own = find_collectors("slurmscope.cluster"), (JOBS, NODES, DIAG, COMPLETIONS)
     return Feature(
         name="cluster",
         sections=(

@@ -25,7 +25,7 @@ from slurmscope.cluster.rpc import (
     sum_rpcs,
     user_families,
 )
-from slurmscope.cluster.sdiag import DIAG, Diag
+from slurmscope.cluster.sdiag import Diag
 from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge
 
@@ -273,7 +273,7 @@ COLLECTOR = Collector(
     name="scheduler",
     role=Role.CLUSTER,
     help="Threads, scheduling cycles and requests of slurmctld, from one sdiag call.",
-    needs=(DIAG,),
+    needs=("diag",),
     metrics=(
         *(metric for metric, _ in _SCALARS),
         *(EXITS, BACKFILL_EXITS, OUTGOING),

@@ -117,10 +117,10 @@ def find_collectors(*places: str) -> tuple[Collector, ...]:
     return tuple(sorted(found, key=lambda collector: collector.name))
 
 
-def declared_readings(collectors: Iterable[Collector], *further: Reading) -> dict[str, Reading]:
-    """Return the readings that collectors declare, and further ones, by name."""
+def declared_readings(collectors: Iterable[Collector], *own: Reading) -> dict[str, Reading]:
+    """Return the readings of features, then those that collectors declare, by name."""
     needed = (need for collector in collectors for need in collector.needs if isinstance(need, Reading))
-    return {reading.name: reading for reading in (*needed, *further)}
+    return {reading.name: reading for reading in (*own, *needed)}
 
 
 def _modules(place: str) -> Iterator[ModuleType]:
