@@ -13,7 +13,6 @@ import pytest
 from lab import ALICE, SlurmLab
 from lab.prometheus import create_blocks, run_prometheus
 from slurmscope.accounting.sacct import SacctAccounting
-from slurmscope.archive.checkpoints import Checkpoints
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.clock import Clock
 from slurmscope.http.client.address import parse_address
@@ -22,7 +21,7 @@ from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.prometheus.client import Prometheus
 from slurmscope.prometheus.series import PrometheusSeries
 from slurmscope.prometheus.settings import PrometheusSettings
-from slurmscope.reporter.reporters import Reporters, stand_alone
+from slurmscope.reporter.reporters import Reporters
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.resubmission import NodeSizes
@@ -30,6 +29,7 @@ from slurmscope.reports.sources import open_archive
 from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 from tests.e2e.accounting_access import administer
 from tests.e2e.job_history import History
+from tests.fakes.no_election import open_alone
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record
 
@@ -70,7 +70,7 @@ def test_jobs_with_equal_ids_have_their_own_numbers(tmp_path: Path) -> None:
             PrometheusSeries(Prometheus(settings), settings), wall_clock=lambda: END + 600.0, timeout_seconds=300.0
         )
         with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as archive:
-            alone = stand_alone(archive, Checkpoints(archive.database))
+            alone = open_alone(archive)
             parts = (FakeAccounting(make_records()), maker, alone, ReporterSettings())
             for reporter in Reporters(*parts, clock=Clock(wall=lambda: END + 600.0)).find():
                 reporter.work()

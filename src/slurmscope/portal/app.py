@@ -50,7 +50,7 @@ from slurmscope.portal.web.shared_results import RenderingCache, SharedResults
 from slurmscope.portal.web.templates import PageRenderer, StaticFiles
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT
-from slurmscope.reporter.reporters import Candidate, Reporters
+from slurmscope.reporter.reporters import LeaderArchive, Reporters
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.settings import MailSettings
 from slurmscope.reports.sources import Reporting
@@ -113,11 +113,11 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], up: UpParts) 
 def _make_reporters(reporting: Reporting, archive: SqlArchive) -> Reporters | None:
     settings = reporting.config.of(ReporterSettings)
 
-    def stand(role: str) -> Candidate:
+    def open_for(role: str) -> LeaderArchive:
         election = Election(archive.database, role)
-        return Candidate(election, SqlArchive(election.database), Checkpoints(election.database))
+        return LeaderArchive(election, SqlArchive(election.database), Checkpoints(election.database))
 
-    return Reporters(reporting.accounting, reporting.maker, stand, settings) if settings.enabled else None
+    return Reporters(reporting.accounting, reporting.maker, open_for, settings) if settings.enabled else None
 
 
 def make_app(services: Services, *, portal_url: str = "") -> FastAPI:

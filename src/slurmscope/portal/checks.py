@@ -29,7 +29,7 @@ from slurmscope.jobs.record import JobAccounting
 from slurmscope.jobs.render.formatting import format_elapsed, format_time
 from slurmscope.portal.settings import PortalSettings, check_settings
 from slurmscope.prometheus.settings import PrometheusSettings
-from slurmscope.reporter.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, WINDOW_SECONDS
+from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, WINDOW_SECONDS
 from slurmscope.reporter.reporters import REPORTER, Reporters
 from slurmscope.reporter.settings import ReporterSettings, check_retention
 from slurmscope.reports.series_checks import check_series
@@ -184,8 +184,7 @@ def read_progress(checkpoints: ListedCheckpoints, clusters: Collection[str]) -> 
     """
     found = checkpoints.list_checkpoints(CLUSTER_CHECKPOINT)
     names = clusters or found or ("",)
-    earlier = checkpoints.read_checkpoint(CHECKPOINT)  # of all clusters, before the first start of this release
-    texts = {name: found.get(name, earlier) or "" for name in names}
+    texts = {name: found.get(name, "") for name in names}
     return {name: int(text) if text.isdecimal() else None for name, text in texts.items()}
 
 

@@ -21,7 +21,6 @@ from slurmscope.archive.interface import RunId
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import ArchiveTooLarge, SlurmscopeError
 from slurmscope.core.log import fields
-from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.summary import JobSummary
@@ -39,11 +38,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CHECKPOINT = "accounting read until"
-"""Name of the checkpoint of all clusters together that earlier releases wrote."""
-CLUSTER_CHECKPOINT = f"{CHECKPOINT}: "
+CLUSTER_CHECKPOINT = "accounting read until: "
 """How the name of a cluster's checkpoint begins; the name of the cluster follows."""
-READ_AGAIN_SECONDS = 7 * DAY_SECONDS
 OVERLAP_SECONDS = 3600
 FAR_OVERLAP_SECONDS = 86400
 WINDOW_SECONDS = 6 * 3600
@@ -178,28 +174,13 @@ class Reporter:
     def _read_checkpoint(self, now: float) -> int:
         read_until = parse_checkpoint(self._checkpoints.read_checkpoint(CLUSTER_CHECKPOINT + self.cluster), now)
         if read_until is None:
-            read_until = self._find_start(now)
+            read_until = int(now - self._settings.look_back)
             # From the first round on, so that nothing is lost if accounting cannot be read for longer than that.
             self._write_checkpoint(read_until)
         return read_until
 
     def _write_checkpoint(self, read_until: int) -> None:
         self._checkpoints.write_checkpoint(CLUSTER_CHECKPOINT + self.cluster, str(read_until))
-
-    def _find_start(self, now: float) -> int:
-        """Return where to begin with a cluster that has no checkpoint, given that of an earlier release.
-
-        That one is right for the only cluster of an archive. If there are several, one of them may have moved it past
-        jobs of another: so a week is read again, of which archived jobs are skipped.
-        """
-        look_back = int(now - self._settings.look_back)
-        earlier = parse_checkpoint(self._checkpoints.read_checkpoint(CHECKPOINT), now)
-        if earlier is None:
-            return look_back
-        known = self._archive.clusters()
-        if known == (self.cluster,):
-            return earlier
-        return min(earlier, max(look_back, int(now - READ_AGAIN_SECONDS)) if self.cluster in known else look_back)
 
     def _not_stored(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:
         for batch in _batches(records):

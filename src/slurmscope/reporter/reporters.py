@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from slurmscope.core.clock import Clock, attempt, run_periodically
 from slurmscope.core.errors import SourceError
@@ -24,6 +24,7 @@ from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 
 if TYPE_CHECKING:
+    from slurmscope.archive.election import Election
     from slurmscope.archive.sql_archive import SqlArchive
 
 ELECTION_SECONDS = 10.0
@@ -38,58 +39,19 @@ THINNED_POINTS = 60
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
-class LeaderElection(Protocol):
-    """Take part in an election; ``elected`` is set while this process is elected."""
-
-    @property
-    def elected(self) -> threading.Event:
-        """Return the event that is set while this process is elected."""
-        ...
-
-    def hold_lock(self) -> None:
-        """Try to be elected, or confirm it; may raise ``ArchiveError``."""
-        ...
-
-    def resign(self, seconds: float) -> None:
-        """Let another process be elected for some seconds."""
-        ...
-
-    def close(self) -> None:
-        """Let another process be elected."""
-        ...
-
-
-class NoElection:
-    """Be elected always: there is no other process."""
-
-    def __init__(self) -> None:
-        """Be elected from the beginning."""
-        self.elected = threading.Event()
-        self.elected.set()
-
-    def hold_lock(self) -> None:
-        """Do nothing."""
-
-    def resign(self, seconds: float) -> None:
-        """Do nothing: there is no other process."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class Turns:
+class ElectedWork:
     """Work once in an interval, from the moment this process is elected until it is not."""
 
-    def __init__(self, election: LeaderElection, interval_seconds: float, work: Callable[[], None]) -> None:
+    def __init__(self, election: Election, interval_seconds: float, work: Callable[[], None]) -> None:
         """Take the work, and the interval between two starts of it."""
         self._election = election
         self._interval_seconds = interval_seconds
         self._work = work
         self._due_seconds = float("-inf")
         self.pause_seconds = min(interval_seconds, _LONGEST_PAUSE_SECONDS)
-        """How often to call ``take``."""
+        """How often to call ``run_if_due``."""
 
-    def take(self) -> None:
+    def run_if_due(self) -> None:
         """Work if it is due; wait briefly for the election, so that work starts as soon as this process is elected."""
         if not self._election.elected.wait(self.pause_seconds):
             self._due_seconds = float("-inf")
@@ -104,21 +66,16 @@ MAX_CLUSTERS = 64
 """Maximum number of clusters of one process; each has a thread."""
 
 
-class Candidate(NamedTuple):
-    """Hold an election for a role, and what the elected process writes to."""
+class LeaderArchive(NamedTuple):
+    """An election for a role, and what the elected process writes to."""
 
-    election: LeaderElection
+    election: Election
     archive: SqlArchive
     checkpoints: ReporterCheckpoints
 
 
-Stand = Callable[[str], Candidate]
-"""Make a candidate for the role of this name."""
-
-
-def stand_alone(archive: SqlArchive, checkpoints: ReporterCheckpoints) -> Stand:
-    """Return candidates of a process that is the only one to use an archive."""
-    return lambda _: Candidate(NoElection(), archive, checkpoints)
+OpenLeaderArchive = Callable[[str], LeaderArchive]
+"""Open the archive for the role of this name."""
 
 
 class Reporters:
@@ -128,25 +85,25 @@ class Reporters:
         self,
         accounting: JobAccounting,
         maker: ReportMaker,
-        stand: Stand,
+        open_for: OpenLeaderArchive,
         settings: ReporterSettings,
         *,
         clock: Clock | None = None,
     ) -> None:
-        """Take the parts of the reporters, and what makes a candidate for a role; nothing is read yet."""
+        """Take the parts of the reporters, and what opens the archive for a role; nothing is read yet."""
         self._accounting = accounting
         self._maker, self._settings = maker, settings
-        self._stand = stand
+        self._open_for = open_for
         self._clock = clock or Clock()
         self._interval_seconds = settings.interval
         self._reporters: dict[str, Reporter] = {}
-        self._candidates: dict[str, Candidate] = {}
+        self._leaders: dict[str, LeaderArchive] = {}
         self._names: tuple[str, ...] = ()
         self._started: set[str] = set()
         self._own = ReporterProgress()
         self._loops = ExitStack()
         self._stopping = threading.Event()
-        self._deleting = stand(RETENTION)
+        self._deleting = open_for(RETENTION)
         self.retention = make_retention(self._deleting.archive, self._deleting.checkpoints, settings, self._clock)
 
     @property
@@ -158,11 +115,7 @@ class Reporters:
     @property
     def elected(self) -> dict[str, bool]:
         """Return for each cluster whether this process is its reporter; not for those that were removed."""
-        return {
-            name: candidate.election.elected.is_set()
-            for name, candidate in self._candidates.items()
-            if name in self._names
-        }
+        return {name: leader.election.elected.is_set() for name, leader in self._leaders.items() if name in self._names}
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -180,9 +133,9 @@ class Reporters:
         self._own = replace(self._own, problem=_too_many(found))
         for name in names:
             if name not in self._reporters:
-                candidate = self._stand(f"{REPORTER} {name}")
-                self._candidates = {**self._candidates, name: candidate}
-                self._reporters = {**self._reporters, name: self._make(name, candidate)}
+                leader = self._open_for(f"{REPORTER} {name}")
+                self._leaders = {**self._leaders, name: leader}
+                self._reporters = {**self._reporters, name: self._make(name, leader)}
         self._names = names
         return tuple(self._reporters[name] for name in names)
 
@@ -198,36 +151,36 @@ class Reporters:
         ):
             yield
 
-    def _make(self, name: str, candidate: Candidate) -> Reporter:
-        parts = (self._maker, candidate.archive, candidate.checkpoints, self._settings)
+    def _make(self, name: str, leader: LeaderArchive) -> Reporter:
+        parts = (self._maker, leader.archive, leader.checkpoints, self._settings)
         return Reporter(self._accounting.of(name), *parts, cluster=name, clock=self._clock)
 
     def _start_new(self) -> None:
         for reporter in self.find():
             if reporter.cluster not in self._started:
                 self._started.add(reporter.cluster)
-                self._start(reporter, self._candidates[reporter.cluster].election)
+                self._start(reporter, self._leaders[reporter.cluster].election)
         deleting = self._deleting.election
         if deleting.elected.is_set() and not self.retention.work():
             deleting.resign(RESIGN_SECONDS)
 
-    def _start(self, reporter: Reporter, election: LeaderElection) -> None:
+    def _start(self, reporter: Reporter, election: Election) -> None:
         self._loops.callback(election.close)
-        turns = Turns(election, self._interval_seconds, partial(self._work, reporter, election))
+        work = ElectedWork(election, self._interval_seconds, partial(self._work, reporter, election))
         name = f"reporter {reporter.cluster}"
-        self._loops.enter_context(run_periodically(name, turns.pause_seconds, turns.take, stopping=self._stopping))
+        self._loops.enter_context(run_periodically(name, work.pause_seconds, work.run_if_due, stopping=self._stopping))
         attempt("election", election.hold_lock)
 
     def _hold_locks(self) -> None:
         """Take part in all elections, but for those of clusters that were removed: another portal may read these."""
         attempt("election", self._deleting.election.hold_lock)
-        for name, (election, *_) in self._candidates.items():
+        for name, (election, *_) in self._leaders.items():
             if name in self._names:
                 attempt("election", election.hold_lock)
             elif election.elected.is_set():
                 attempt("election", partial(election.resign, 0.0))
 
-    def _work(self, reporter: Reporter, election: LeaderElection) -> None:
+    def _work(self, reporter: Reporter, election: Election) -> None:
         """Do one round of a reporter, unless its cluster was removed; if rounds fail, let another process try."""
         if reporter.cluster not in self._names:
             return

@@ -22,7 +22,7 @@ from slurmscope.core.check import Check
 from slurmscope.core.config import load
 from slurmscope.portal.checks import check_progress, examine_portal
 from slurmscope.portal.settings import portal_sections
-from slurmscope.reporter.reporter import CHECKPOINT, CLUSTER_CHECKPOINT
+from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.sources import open_archive
 from tests.contracts.schema_version import set_version
@@ -73,14 +73,14 @@ def test_archive_that_the_portal_will_create_is_not_missing(tmp_path: Path) -> N
 def test_reporter_that_catches_up_is_not_behind(tmp_path: Path) -> None:
     with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
         checkpoints = Checkpoints(database)
-        checkpoints.write_checkpoint(CHECKPOINT, "1700000000")
+        checkpoints.write_checkpoint(CLUSTER_CHECKPOINT + "lab", "1700000000")
         stop = threading.Event()
 
         def catch_up() -> None:
             for step in itertools.count(1):
                 if stop.wait(0.05):
                     return
-                checkpoints.write_checkpoint(CHECKPOINT, str(1_700_000_000 + step))
+                checkpoints.write_checkpoint(CLUSTER_CHECKPOINT + "lab", str(1_700_000_000 + step))
 
         reporter = threading.Thread(target=catch_up)
         reporter.start()
@@ -192,7 +192,7 @@ def test_clusters_without_a_label_are_reported_before_the_first_start(tmp_path: 
 
 def test_archive_check_shows_the_progress_of_the_reporter(tmp_path: Path) -> None:
     with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
-        Checkpoints(database).write_checkpoint(CHECKPOINT, "1700000000")
+        Checkpoints(database).write_checkpoint(CLUSTER_CHECKPOINT + "lab", "1700000000")
 
     checks = examine(tmp_path)
 

@@ -8,7 +8,8 @@ import pytest
 from slurmscope.core.errors import ArchiveError
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.portal.checks import GONE_SECONDS, KEPT_SECONDS, LateReporters
-from slurmscope.reporter.reporter import CHECKPOINT, CLUSTER_CHECKPOINT
+from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, ReporterProgress
+from slurmscope.reporter.reporters import Reporters
 from slurmscope.reporter.settings import ReporterSettings
 
 NOW = 1_790_000_000
@@ -71,10 +72,6 @@ def test_clock_that_was_wrong_once_hides_no_late_cluster() -> None:
     assert make_late(stored, [0.0]).find_problem().startswith("late: jobs that ended before ")
 
 
-def test_progress_of_an_earlier_release_counts() -> None:
-    assert make_late(Stored({CHECKPOINT: str(NOW - 3 * 3600)}), [0.0]).find_problem().startswith("jobs that ended")
-
-
 def test_archive_is_read_now_and_then_and_may_be_unreachable() -> None:
     stored, clock = Stored({read_until("a"): str(NOW - 3 * 3600)}), [0.0]
     late = make_late(stored, clock)
@@ -85,3 +82,32 @@ def test_archive_is_read_now_and_then_and_may_be_unreachable() -> None:
     clock[0] += KEPT_SECONDS
     assert "" == late.find_problem()
     assert 2 == stored.reads
+
+
+class Measuring(Reporters):
+    """Reporters that are elected for all clusters and archive in time, but measure nothing."""
+
+    def __init__(self, progress: ReporterProgress) -> None:
+        self._progress = progress
+
+    @property
+    def progress(self) -> ReporterProgress:
+        return self._progress
+
+    @property
+    def elected(self) -> dict[str, bool]:
+        return {"lab": True}
+
+
+def test_page_says_that_jobs_are_archived_without_numbers() -> None:
+    reporters = Measuring(ReporterProgress(series_problem="Prometheus is down"))
+
+    problems = [*LateReporters(Stored(), ReporterSettings(), reporters).problems()]
+
+    assert [
+        "Jobs are not being measured; they will be when the time series server answers: Prometheus is down"
+    ] == problems
+
+
+def test_page_says_nothing_while_jobs_are_measured() -> None:
+    assert [] == [*LateReporters(Stored(), ReporterSettings(), Measuring(ReporterProgress())).problems()]

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from slurmscope.core.errors import ServerError, ServerRefused
 from slurmscope.jobs.series import JobSpan, SeriesQuery, Totals
-from slurmscope.reporter.reporter import CHECKPOINT as EARLIER_CHECKPOINT
 from slurmscope.reporter.reporter import FAR_OVERLAP_SECONDS, OVERLAP_SECONDS
 from tests.fakes.reporter_bench import CHECKPOINT, DAY, Bench
 from tests.fakes.reporting import FakeSeries, make_row
@@ -51,32 +50,9 @@ def test_clock_that_was_wrong_once_does_not_stop_the_work() -> None:
     assert {1} == bench.archived()
 
 
-def test_checkpoint_of_an_earlier_release_is_taken_over() -> None:
-    bench = Bench(make_record(1))
-    bench.reporter.work()
-    until = bench.archive.checkpoints.pop(CHECKPOINT)
-    bench.archive.checkpoints[EARLIER_CHECKPOINT] = until
-    bench.now += 10 * DAY
-    bench.accounting.records.append(make_record(2, end_seconds=START + 2 * DAY))
-    bench.accounting.windows.clear()
-    bench.restarted().work()
-    assert int(until) - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
-    assert [(1,), (2,)] == bench.archive.saves
-
-
-def test_earlier_checkpoint_that_another_cluster_moved_loses_no_job_of_the_last_week() -> None:
-    bench = Bench(make_record(1), make_record(2, end_seconds=START + 2 * DAY), now=START + 3.0 * DAY)
-    bench.archive.save([make_report(make_record(1)), make_report(make_record(1, cluster="other", start_seconds=1))])
-    bench.archive.saves.clear()
-    bench.archive.checkpoints[EARLIER_CHECKPOINT] = str(int(bench.now))
-    bench.reporter.work()
-    assert [(2,)] == bench.archive.saves
-
-
 def test_new_cluster_of_an_archive_begins_as_in_a_new_archive() -> None:
     bench = Bench(make_record(1), now=START + 3.0 * DAY)
     bench.archive.save([make_report(make_record(1, cluster="other", start_seconds=1))])
-    bench.archive.checkpoints[EARLIER_CHECKPOINT] = str(int(bench.now))
     bench.reporter.work()
     assert int(bench.now - 7 * DAY) - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
 

@@ -24,11 +24,12 @@ from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reporter import reporters as reporters_module
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, ReporterProgress
-from slurmscope.reporter.reporters import Candidate, Reporters, Stand, stand_alone
+from slurmscope.reporter.reporters import LeaderArchive, OpenLeaderArchive, Reporters
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
 from tests.contracts.election import until_elected
+from tests.fakes.no_election import open_alone
 from tests.fakes.reporting import FakeAccounting, FakeSeries
 from tests.fakes.reports import START, make_record, make_report
 
@@ -61,7 +62,7 @@ class Site:
         self.series = FakeSeries()
         clock = Clock(wall=lambda: self.now + ahead_seconds, monotonic=lambda: self.now)
         maker = ReportMaker(self.series, wall_clock=clock.wall)
-        alone = stand_alone(archive, Checkpoints(archive.database))
+        alone = open_alone(archive)
         self.reporters = Reporters(accounting, maker, alone, ReporterSettings(), clock=clock)
 
     def work(self, now: float) -> None:
@@ -171,7 +172,7 @@ def test_more_clusters_than_reporters_are_named(archive: SqlArchive, monkeypatch
 
 def test_reporters_run_until_they_are_ended(archive: SqlArchive) -> None:
     accounting = Clusters(alpha=FakeAccounting(jobs_of("alpha")))
-    alone = stand_alone(archive, Checkpoints(archive.database))
+    alone = open_alone(archive)
     parts = (ReportMaker(None), alone, ReporterSettings(interval=0.01))
     reporters = Reporters(accounting, *parts, clock=Clock(wall=lambda: START + 20.0 * HOUR))
     until = time.monotonic() + 60
@@ -188,14 +189,14 @@ def test_reporters_run_until_they_are_ended(archive: SqlArchive) -> None:
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("reporter")]
 
 
-def stand_for(archive: SqlArchive) -> Stand:
-    """Stand for election beside other portals of the archive."""
+def open_elected(archive: SqlArchive) -> OpenLeaderArchive:
+    """Open the archive for a portal that is one of several."""
 
-    def stand(role: str) -> Candidate:
+    def open_for(role: str) -> LeaderArchive:
         election = Election(archive.database, role)
-        return Candidate(election, SqlArchive(election.database), Checkpoints(election.database))
+        return LeaderArchive(election, SqlArchive(election.database), Checkpoints(election.database))
 
-    return stand
+    return open_for
 
 
 class Portal:
@@ -207,7 +208,7 @@ class Portal:
         maker = ReportMaker(self.series, wall_clock=lambda: self.now)
         clock = Clock(wall=lambda: self.now)
         given = ReporterSettings(interval=0.01, **settings)  # type: ignore[arg-type]
-        self.reporters = Reporters(accounting, maker, stand_for(archive), given, clock=clock)
+        self.reporters = Reporters(accounting, maker, open_elected(archive), given, clock=clock)
 
 
 def wait_for(is_true: Callable[[], object]) -> None:
@@ -330,9 +331,9 @@ def test_portal_whose_deletions_fail_lets_another_delete(archive: SqlArchive, mo
             tries.append("partitions")
             raise ArchiveError("the database was too slow")
 
-    def stand_failing(role: str) -> Candidate:
+    def stand_failing(role: str) -> LeaderArchive:
         election = Election(archive.database, role)
-        return Candidate(election, Failing(election.database), Checkpoints(election.database))
+        return LeaderArchive(election, Failing(election.database), Checkpoints(election.database))
 
     kept = ReporterSettings(interval=0.01, keep_curves=0.0, keep_audit=0.0)
     reporters = Reporters(Clusters(), ReportMaker(None), stand_failing, kept)
