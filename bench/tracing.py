@@ -28,7 +28,7 @@ from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands.executables import write_fake_commands
 from slurmscope.trace.owners import OWNER_ARGUMENTS, parse_owners
-from slurmscope.trace.samples import JobOwner
+from slurmscope.trace.samples import RunningJobOwner
 from slurmscope.trace.tokens import JobToken, KeyFile, rotate_keys
 
 JOBS = 100
@@ -212,7 +212,7 @@ def _requests(folder: Path, keys: KeyFile) -> list[list[bytes]]:
     return [[_request(owner, pid, keys) for pid in range(1, PROCESSES_PER_JOB + 1)] for owner in owners]
 
 
-def _request(owner: JobOwner, pid: int, keys: KeyFile) -> bytes:
+def _request(owner: RunningJobOwner, pid: int, keys: KeyFile) -> bytes:
     node = expand_hosts(owner.node_list)[0]
     expiry = int(time.time()) + 3600
     token = keys.sign(JobToken(job_id=owner.job_id, uid=owner.uid, node=node, expiry_seconds=expiry))

@@ -22,7 +22,7 @@ from slurmscope.slurm.munge import MungeCredential
 from slurmscope.trace.callers import CallerFinder
 from slurmscope.trace.endpoint import SlurmCheck, TraceEndpoint, TraceReceiver, is_quick
 from slurmscope.trace.owners import OwnerFinder
-from slurmscope.trace.samples import JobOwner, JobOwners, TracedProcess
+from slurmscope.trace.samples import JobOwners, RunningJobOwner, TracedProcess
 from slurmscope.trace.settings import TraceLimits
 from slurmscope.trace.store import TraceStore
 from slurmscope.trace.tokens import JobToken, make_token
@@ -30,8 +30,8 @@ from tests.fakes.exposition import FakeExposition
 from tests.fakes.raw_http import Answer, connect, read_answer
 
 KEYS = {"new": b"n" * 32, "old": b"o" * 32}
-ADA = JobOwner(4711, 1000, "ada", "physics", "RUNNING", "n[1-2]", 8, 1 << 30)
-EVE = JobOwner(4712, 1001, "eve", "physics", "RUNNING", "n2", 1, 1 << 20)
+ADA = RunningJobOwner(4711, 1000, "ada", "physics", "RUNNING", "n[1-2]", 8, 1 << 30)
+EVE = RunningJobOwner(4712, 1001, "eve", "physics", "RUNNING", "n2", 1, 1 << 20)
 FAR_FUTURE = 4_000_000_000
 
 
@@ -50,7 +50,7 @@ class Time:
 class FakeSlurm:
     """Hold the running jobs; while ``is_down``, no list can be read, and without ``answers`` squeue hangs."""
 
-    jobs: dict[int, JobOwner] = field(default_factory=lambda: {ADA.job_id: ADA, EVE.job_id: EVE})
+    jobs: dict[int, RunningJobOwner] = field(default_factory=lambda: {ADA.job_id: ADA, EVE.job_id: EVE})
     hosts: Mapping[str, str] = field(default_factory=dict)
     is_down: bool = False
     answers: threading.Event = field(default_factory=threading.Event)
@@ -97,7 +97,12 @@ class RunningEndpoint:
 
 
 def token(
-    owner: JobOwner = ADA, *, node: str = "n1", uid: int | None = None, key: str = "new", expiry: int = FAR_FUTURE
+    owner: RunningJobOwner = ADA,
+    *,
+    node: str = "n1",
+    uid: int | None = None,
+    key: str = "new",
+    expiry: int = FAR_FUTURE,
 ) -> str:
     """Return the header of a job token."""
     claims = JobToken(job_id=owner.job_id, uid=owner.uid if uid is None else uid, node=node, expiry_seconds=expiry)

@@ -17,7 +17,7 @@ _COUNTS = (2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0, 129.0, 257.0, 513.0)
 _CORE_TIMES = tuple(_HOUR * 10**power for power in range(6))
 
 
-class MetricKind(enum.StrEnum):
+class ValueKind(enum.StrEnum):
     """How a number is written: as a share, a duration, a count, or core-hours."""
 
     RATIO = "ratio"
@@ -51,7 +51,7 @@ class JobMetric(enum.StrEnum):
         return _LABELS[self]
 
     @property
-    def kind(self) -> MetricKind:
+    def kind(self) -> ValueKind:
         """Return how the number is written."""
         return _KINDS[self]
 
@@ -74,22 +74,22 @@ _LABELS = {
     JobMetric.CORE_TIME: "Core-hours",
 }
 _KINDS = {
-    JobMetric.CPU: MetricKind.RATIO,
-    JobMetric.MEMORY: MetricKind.RATIO,
-    JobMetric.GPU: MetricKind.RATIO,
-    JobMetric.TIME: MetricKind.RATIO,
-    JobMetric.WAIT: MetricKind.SECONDS,
-    JobMetric.RUN: MetricKind.SECONDS,
-    JobMetric.CORES: MetricKind.COUNT,
-    JobMetric.NODES: MetricKind.COUNT,
-    JobMetric.GPUS: MetricKind.COUNT,
-    JobMetric.CORE_TIME: MetricKind.CORE_SECONDS,
+    JobMetric.CPU: ValueKind.RATIO,
+    JobMetric.MEMORY: ValueKind.RATIO,
+    JobMetric.GPU: ValueKind.RATIO,
+    JobMetric.TIME: ValueKind.RATIO,
+    JobMetric.WAIT: ValueKind.SECONDS,
+    JobMetric.RUN: ValueKind.SECONDS,
+    JobMetric.CORES: ValueKind.COUNT,
+    JobMetric.NODES: ValueKind.COUNT,
+    JobMetric.GPUS: ValueKind.COUNT,
+    JobMetric.CORE_TIME: ValueKind.CORE_SECONDS,
 }
 _EDGES = {
-    MetricKind.RATIO: _RATIOS,
-    MetricKind.SECONDS: _TIMES,
-    MetricKind.COUNT: _COUNTS,
-    MetricKind.CORE_SECONDS: _CORE_TIMES,
+    ValueKind.RATIO: _RATIOS,
+    ValueKind.SECONDS: _TIMES,
+    ValueKind.COUNT: _COUNTS,
+    ValueKind.CORE_SECONDS: _CORE_TIMES,
 }
 
 

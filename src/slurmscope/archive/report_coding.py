@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a report of a job as bytes and read it again, in this release or a later one; thin curves of old jobs.
 
-Keys that are not known any more are passed over, and what an older report does not have gets its default. Curves are
+Keys that are not known any more are passed over, and what an older report does not have gets its default. StoredCurves are
 stored separately, because they are deleted earlier.
 
 A point becomes the mean of those that it replaces; of memory it becomes the highest, so that a peak near the limit is
@@ -79,7 +79,7 @@ ReportType = TypeVar("ReportType")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
+class StoredCurves:
     """Hold all curves of a report; without heat maps, and where nothing was thinned, only the charts are stored."""
 
     charts: tuple[Chart, ...]
@@ -88,7 +88,7 @@ class Curves:
 
 
 _decode_report = msgspec.json.Decoder(JobReport).decode
-_decode_curves = msgspec.json.Decoder(tuple[Chart, ...] | Curves).decode
+_decode_curves = msgspec.json.Decoder(tuple[Chart, ...] | StoredCurves).decode
 
 
 class Encoded(NamedTuple):
@@ -121,7 +121,7 @@ def decode_report(body: bytes, curves: bytes | None) -> JobReport:
     if not curves:
         return report
     found = _unpack(curves, _decode_curves)
-    if not isinstance(found, Curves):
+    if not isinstance(found, StoredCurves):
         return replace(report, charts=found)
     missing = (*report.missing, THINNED) if found.is_thinned else report.missing
     return replace(report, charts=found.charts, heat_maps=found.heat_maps, missing=missing)
@@ -130,11 +130,11 @@ def decode_report(body: bytes, curves: bytes | None) -> JobReport:
 def thin_curves(curves: bytes, points: int) -> bytes | None:
     """Return curves with at most so many points, packed as well as possible; None if they were thinned before."""
     found = _unpack(curves, _decode_curves)
-    if not isinstance(found, Curves):
-        found = Curves(charts=found)
+    if not isinstance(found, StoredCurves):
+        found = StoredCurves(charts=found)
     if found.is_thinned:
         return None
-    thinned = Curves(
+    thinned = StoredCurves(
         charts=tuple(thin_chart(chart, points) for chart in found.charts),
         heat_maps=tuple(thin_heat_map(heat_map, points) for heat_map in found.heat_maps),
         is_thinned=True,
@@ -142,8 +142,8 @@ def thin_curves(curves: bytes, points: int) -> bytes | None:
     return zlib.compress(msgspec.json.encode(thinned), _BEST_LEVEL)
 
 
-def _curves(report: JobReport) -> tuple[Chart, ...] | Curves:
-    return Curves(charts=report.charts, heat_maps=report.heat_maps) if report.heat_maps else report.charts
+def _curves(report: JobReport) -> tuple[Chart, ...] | StoredCurves:
+    return StoredCurves(charts=report.charts, heat_maps=report.heat_maps) if report.heat_maps else report.charts
 
 
 def _pack(value: object, decode: Callable[[bytes], object]) -> bytes:

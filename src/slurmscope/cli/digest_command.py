@@ -16,7 +16,7 @@ from slurmscope.core.config import own_environment
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.log import escape
 from slurmscope.mail.digest import DigestRequest
-from slurmscope.mail.digest_sending import Delivery, SendOutcome, run_digests, set_opt_outs
+from slurmscope.mail.digest_sending import DigestOutcome, SendOutcome, run_digests, set_opt_outs
 
 
 def make_command() -> click.Command:
@@ -84,7 +84,7 @@ def _print_opt_outs(opt_outs: Iterable[str], opt_ins: Iterable[str]) -> None:
         write_text(f"{escape(user)} gets digests again")
 
 
-def _print_deliveries(deliveries: Iterable[Delivery]) -> int:
+def _print_deliveries(deliveries: Iterable[DigestOutcome]) -> int:
     """Print a line, or the text of a dry run, for each digest as it is sent; return the exit code."""
     counts = Counter[SendOutcome]()
     for delivery in deliveries:
@@ -99,7 +99,7 @@ def _print_deliveries(deliveries: Iterable[Delivery]) -> int:
     return 1 if any(outcome.is_failure for outcome in counts) else 0
 
 
-def _line(delivery: Delivery) -> str:
+def _line(delivery: DigestOutcome) -> str:
     kind = "account" if delivery.about.is_account else "user"
     recipient = f" to {delivery.recipient}" if delivery.recipient else ""
     problem = f": {delivery.problem}" if delivery.problem else ""

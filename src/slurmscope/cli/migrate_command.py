@@ -17,7 +17,7 @@ from slurmscope.cli.roles import all_collectors, feature_metrics, find_role
 from slurmscope.core.log import escape
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.exporter import RunningExporter, configure_log
-from slurmscope.migrate.check import DEFAULT_TOLERANCE, Comparison, Loss, check_pages, declare, find_roles
+from slurmscope.migrate.check import DEFAULT_TOLERANCE, LostMetric, PageComparison, check_pages, declare, find_roles
 from slurmscope.migrate.pages import Page, join_pages, parse_page, read_page
 
 SHOWN_VALUES = 5
@@ -106,7 +106,7 @@ def _make_page(role: Role, config_file: Path | None) -> Page:
         return parse_page(page)
 
 
-def _text_lines(old: str, places: Sequence[str], comparison: Comparison) -> Iterator[str]:
+def _text_lines(old: str, places: Sequence[str], comparison: PageComparison) -> Iterator[str]:
     yield (
         f"Compared {comparison.compared} metrics of {escape(old)} with {escape(' and '.join(places))}; "
         f"{comparison.left_out} of other programs were left out."
@@ -122,7 +122,7 @@ def _text_lines(old: str, places: Sequence[str], comparison: Comparison) -> Iter
     )
 
 
-def _describe(loss: Loss) -> Iterator[str]:
+def _describe(loss: LostMetric) -> Iterator[str]:
     """Yield the lines about one difference; names and values come from the pages."""
     difference, use_color = loss.difference, wants_color()
     mark = click.style("lost     ", fg="red") if loss.counts else click.style("corrected", fg="yellow")
@@ -137,7 +137,7 @@ def _describe(loss: Loss) -> Iterator[str]:
         yield f"           {loss.page}: {loss.documented}"
 
 
-def _json_lines(old: str, places: Sequence[str], comparison: Comparison) -> Iterator[str]:
+def _json_lines(old: str, places: Sequence[str], comparison: PageComparison) -> Iterator[str]:
     yield json.dumps(
         {
             "old": old,
@@ -151,7 +151,7 @@ def _json_lines(old: str, places: Sequence[str], comparison: Comparison) -> Iter
     )
 
 
-def _as_json(loss: Loss) -> dict[str, object]:
+def _as_json(loss: LostMetric) -> dict[str, object]:
     difference = loss.difference
     return {
         "kind": difference.kind.value,

@@ -21,7 +21,7 @@ from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import ConfigError, MalformedAnswer, OutputError, ServerError
 from slurmscope.core.log import escape
 from slurmscope.http.client.address import ServerAddress, parse_address
-from slurmscope.http.client.request import AnswerTooLong, HttpRequest, open_response, read_blocks, tls_context
+from slurmscope.http.client.request import AnswerTooLong, ClientRequest, open_response, read_blocks, tls_context
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -108,7 +108,7 @@ class PushGateway:
     ) -> PushResult_T:
         """Send a request, with retries, and return what ``read_body`` makes of a successful response."""
         target = _parse_url(self.url)
-        request = HttpRequest(method=method, path=path, headers=_headers(target, body), body=body)
+        request = ClientRequest(method=method, path=path, headers=_headers(target, body), body=body)
         over_at = self.clock() + self.deadline_seconds
         attempt = 0
         while True:
@@ -179,7 +179,7 @@ class _TemporaryFailure(Exception):
 
 def _exchange(
     address: ServerAddress,
-    request: HttpRequest,
+    request: ClientRequest,
     limit_seconds: float,
     read_body: Callable[[HTTPResponse], PushResult_T],
     ca_file: Path | None,

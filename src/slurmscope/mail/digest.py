@@ -54,7 +54,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fix:
+class DigestFinding:
     """Hold one thing to change: how many jobs it would help, and how many hours these lost."""
 
     rule: str
@@ -70,7 +70,7 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class LostHours:
     """Hold how many jobs failed, or reached their time limit, and all of their hours."""
 
     cause: LossCause
@@ -97,9 +97,9 @@ class Digest:
     """Jobs without findings that were too short to judge."""
     short_cores: Use = Use()
     short_gpus: Use = Use()
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[LostHours, ...] = ()
     worst_jobs: tuple[JobRow, ...] = ()
-    fixes: tuple[Fix, ...] = ()
+    fixes: tuple[DigestFinding, ...] = ()
     opt_out: str = ""
     """How to unsubscribe: the address of a page, or a sentence."""
 
@@ -116,7 +116,7 @@ def make_digest(
     titles = rule_titles or {}
     wasteful = sorted((row for row in sums.jobs if _lost_hours(row) > 0), key=_lost_hours, reverse=True)
     fixes = [
-        Fix(
+        DigestFinding(
             rule=rule.key,
             title=titles.get(rule.key, rule.key.replace("_", " ")),
             jobs=rule.jobs,
@@ -145,8 +145,8 @@ def make_digest(
     )
 
 
-def _make_loss(total: UseTotal) -> Loss:
-    return Loss(
+def _make_loss(total: UseTotal) -> LostHours:
+    return LostHours(
         cause=LossCause(total.key),
         jobs=total.jobs,
         core_hours=total.core_seconds / _HOUR,

@@ -12,7 +12,7 @@ from slurmscope.jobs.render.formatting import format_day, show
 from slurmscope.jobs.render.html import render_template, safe_url
 from slurmscope.jobs.render.text import lay_table, wrap
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS
-from slurmscope.mail.digest import Digest, Fix, Loss, Use
+from slurmscope.mail.digest import Digest, DigestFinding, LostHours, Use
 from slurmscope.mail.mail import MAIL_WIDTH, start_mail
 
 _HOUR = 3600.0
@@ -88,7 +88,7 @@ def _opening(digest: Digest) -> str:
     return " ".join([f"{ended}, {found} with findings.", *map(_format_loss, digest.losses), *short])
 
 
-def _format_loss(loss: Loss) -> str:
+def _format_loss(loss: LostHours) -> str:
     """Say how many jobs failed or reached their time limit, and what they held."""
     ending = "failed" if loss.cause is LossCause.FAILED else "reached the time limit"
     hours = _core_and_gpu_hours(loss.core_hours, loss.gpu_hours)
@@ -141,7 +141,7 @@ def _numbered_fixes(digest: Digest) -> list[tuple[int, str]]:
     return [(number, _format_fix(fix)) for number, fix in enumerate(digest.fixes, 1)]
 
 
-def _format_fix(fix: Fix) -> str:
+def _format_fix(fix: DigestFinding) -> str:
     hours = _core_and_gpu_hours(fix.lost_core_hours, fix.lost_gpu_hours)
     return f"{show(fix.title, 200)}: {format_some(fix.jobs, 'job')} lost {hours}"
 

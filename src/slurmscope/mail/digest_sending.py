@@ -60,7 +60,7 @@ class SendOutcome(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class DigestOutcome:
     """Hold the outcome of one digest; ``text`` is set when it is only shown, ``problem`` when it failed."""
 
     about: DigestSubject
@@ -78,7 +78,7 @@ def run_digests(
     to: str,
     now_seconds: int,
     is_dry_run: bool,
-) -> Iterator[Delivery]:
+) -> Iterator[DigestOutcome]:
     """Send each digest, or only show it, and yield the outcome.
 
     A digest about a user goes to that user, one about an account to its coordinators, or to the address ``to``.
@@ -129,17 +129,17 @@ class DigestSender:
         self._now_seconds = now_seconds
         self._failures_in_a_row = 0
 
-    def deliver(self, about: DigestSubject, digest: Digest | None, readers: Sequence[str]) -> list[Delivery]:
+    def deliver(self, about: DigestSubject, digest: Digest | None, readers: Sequence[str]) -> list[DigestOutcome]:
         """Deliver one digest to each of its readers, which are user names or addresses."""
         if digest is None:
-            return [Delivery(about=about, outcome=SendOutcome.NO_JOBS)]
+            return [DigestOutcome(about=about, outcome=SendOutcome.NO_JOBS)]
         if not readers:
-            return [Delivery(about=about, outcome=SendOutcome.NO_RECIPIENT)]
+            return [DigestOutcome(about=about, outcome=SendOutcome.NO_RECIPIENT)]
         return [self._deliver(about, digest, reader) for reader in readers]
 
-    def _deliver(self, about: DigestSubject, digest: Digest, reader: str) -> Delivery:
+    def _deliver(self, about: DigestSubject, digest: Digest, reader: str) -> DigestOutcome:
         address = address_of(reader, self._settings)
-        delivery = Delivery(about=about, outcome=SendOutcome.SENT, recipient=address)
+        delivery = DigestOutcome(about=about, outcome=SendOutcome.SENT, recipient=address)
         if skipped := self._reason_to_skip(about, reader, address):
             return replace(delivery, outcome=skipped)
         digest = replace(digest, opt_out=self._unsubscribe(reader))

@@ -174,7 +174,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class LostMetric:
     """Hold one difference with what to do about it; ``documented`` is what the documentation says about the metric."""
 
     difference: Difference
@@ -189,13 +189,13 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class PageComparison:
     """Hold the result of a check."""
 
     compared: int
     left_out: int
     has_instance: bool
-    losses: tuple[Loss, ...]
+    losses: tuple[LostMetric, ...]
 
     @property
     def is_lossless(self) -> bool:
@@ -211,7 +211,7 @@ def find_roles(old: Page, declared: Mapping[str, Declared]) -> tuple[Role, ...]:
 
 def check_pages(
     old: Page, ours: Page, declared: Mapping[str, Declared], *, tolerance: float = DEFAULT_TOLERANCE
-) -> Comparison:
+) -> PageComparison:
     """Compare every family of the old page that belongs to a replaced tool with ours."""
     known = known_metrics()
     wanted = [family for name, family in old.items() if family.samples and (name in known or not _OTHERS.match(name))]
@@ -221,7 +221,7 @@ def check_pages(
         for difference in compare(family, ours.get(family.name), tolerance=tolerance)
         if not (difference.kind is Kind.VALUE and _is_volatile(difference.metric))
     ]
-    return Comparison(
+    return PageComparison(
         compared=len(wanted),
         left_out=len(old) - len(wanted),
         has_instance=any(TARGET_LABELS & sample.labels.keys() for family in wanted for sample in family.samples),
@@ -234,14 +234,14 @@ def _is_volatile(name: str) -> bool:
     return known is not None and known[1].is_volatile
 
 
-def _explain(difference: Difference, ours: Page, declared: Mapping[str, Declared]) -> Loss:
+def _explain(difference: Difference, ours: Page, declared: Mapping[str, Declared]) -> LostMetric:
     known = known_metrics().get(difference.metric)
     remedy = _remedy(difference, ours, declared)
     if known is None:
-        return Loss(difference=difference, remedy=remedy)
+        return LostMetric(difference=difference, remedy=remedy)
     system, metrics = known
     text = _documented(difference, metrics, is_declared=difference.metric in declared)
-    return Loss(difference=difference, remedy=remedy, documented=text, page=f"docs/migrate/{system.page}.md")
+    return LostMetric(difference=difference, remedy=remedy, documented=text, page=f"docs/migrate/{system.page}.md")
 
 
 def _documented(difference: Difference, metrics: OldMetrics, *, is_declared: bool) -> str:

@@ -12,7 +12,7 @@ from slurmscope.core.errors import ConfigError, MalformedAnswer, ServerError, So
 from slurmscope.core.log import escape
 from slurmscope.core.units import format_size
 from slurmscope.http.client.address import parse_address
-from slurmscope.http.client.request import HttpRequest, send
+from slurmscope.http.client.request import ClientRequest, send
 from slurmscope.metrics.parse import ParsedFamily, parse
 from slurmscope.metrics.write import Format
 
@@ -62,7 +62,7 @@ def _fetch(url: str, limit_bytes: int, deadline: float) -> bytes:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     path = "" if address.prefix else "/metrics"
-    request = HttpRequest(path=path, headers={"Accept": "text/plain;version=0.0.4"})
+    request = ClientRequest(path=path, headers={"Accept": "text/plain;version=0.0.4"})
     answer = send(address, request, deadline=deadline, limit_bytes=limit_bytes)
     if answer.status != 200:
         raise ServerError(

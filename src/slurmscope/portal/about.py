@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 _MAX_DEPTH = 3
 
 
-class Field(NamedTuple):
+class ApiField(NamedTuple):
     """Hold one parameter of a request, or one field of a response."""
 
     name: str
@@ -33,8 +33,8 @@ class Operation:
     method: str
     path: str
     description: str
-    parameters: tuple[Field, ...]
-    fields: tuple[Field, ...]
+    parameters: tuple[ApiField, ...]
+    fields: tuple[ApiField, ...]
 
     @property
     def anchor(self) -> str:
@@ -72,21 +72,21 @@ def _make_operation(document: Document, method: str, path: str, operation: Docum
     )
 
 
-def _make_parameter(document: Document, parameter: Document) -> Field:
+def _make_parameter(document: Document, parameter: Document) -> ApiField:
     schema = parameter.get("schema", {})
     described = [parameter.get("description") or ""]
     if (default := schema.get("default")) not in {None, ""}:
         described.append(f"Default: {default}.")
     text = " ".join(part for part in described if part)
-    return Field(parameter["name"], _name_type(document, schema), text, bool(parameter.get("required")))
+    return ApiField(parameter["name"], _name_type(document, schema), text, bool(parameter.get("required")))
 
 
-def _list_fields(document: Document, schema: Document, prefix: str = "", depth: int = 0) -> Iterator[Field]:
+def _list_fields(document: Document, schema: Document, prefix: str = "", depth: int = 0) -> Iterator[ApiField]:
     """Yield the fields of a response; those of objects within it follow with the name of their parent."""
     schema = _resolve(document, schema)
     for name, each in schema.get("properties", {}).items():
         found = _resolve(document, each)
-        yield Field(f"{prefix}{name}", _name_type(document, each), found.get("description") or "", True)
+        yield ApiField(f"{prefix}{name}", _name_type(document, each), found.get("description") or "", True)
         inner = _resolve(document, found.get("items", found))
         if depth < _MAX_DEPTH and "properties" in inner:
             mark = "[]" if "items" in found else ""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from slurmscope.archive.metric_ranges import JobMetric, MetricKind
+from slurmscope.archive.metric_ranges import JobMetric, ValueKind
 from slurmscope.cluster.events import NodeEvent
 from slurmscope.core.units import round_number
 from slurmscope.jobs.advice import AdviceGroup, AdviceTotal
@@ -57,7 +57,7 @@ class HistogramAnswer:
     """
 
     metric: str
-    unit: MetricKind
+    unit: ValueKind
     classes: tuple[HistogramClass, ...]
     unknown: int
     is_cut: bool

@@ -51,7 +51,7 @@ _LOST_STATES = ENDED_STATES - {"COMPLETED", "CANCELLED"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fix:
+class SharedFinding:
     """Hold one finding that several jobs have in common, and the newest of these jobs."""
 
     rule: str
@@ -60,7 +60,7 @@ class Fix:
     sentence: str
 
 
-def choose_fixes(totals: Sequence[UseTotal], newest: Mapping[str, JobRow], *, days: int) -> tuple[Fix, ...]:
+def choose_fixes(totals: Sequence[UseTotal], newest: Mapping[str, JobRow], *, days: int) -> tuple[SharedFinding, ...]:
     """Choose the rules whose jobs lost most; all time of jobs that did not complete counts as lost.
 
     ``newest`` is the newest job of each rule, and shows how such jobs end.
@@ -68,7 +68,7 @@ def choose_fixes(totals: Sequence[UseTotal], newest: Mapping[str, JobRow], *, da
     known = [(total, newest[total.key]) for total in totals if total.key in newest]
     known.sort(key=lambda pair: _lost_seconds(*pair), reverse=True)
     return tuple(
-        Fix(rule=total.key, jobs=total.jobs, newest=row, sentence=_describe(total, row, days))
+        SharedFinding(rule=total.key, jobs=total.jobs, newest=row, sentence=_describe(total, row, days))
         for total, row in known[:MAX_FIXES]
     )
 
@@ -288,7 +288,7 @@ def _iterate(list_jobs: ListJobs, wanted: JobFilter) -> Iterator[JobRow]:
         yield from page.rows
 
 
-def _find_fixes(context: RequestContext, wanted: JobFilter) -> tuple[Fix, ...]:
+def _find_fixes(context: RequestContext, wanted: JobFilter) -> tuple[SharedFinding, ...]:
     totals = context.archive.total(context.viewer, wanted, GroupBy.RULE, limit=MAX_RULES)
     newest = {
         total.key: row

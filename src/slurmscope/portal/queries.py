@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from slurmscope.archive.interface import JobFilter, PagePosition
-from slurmscope.archive.metric_ranges import JobMetric, MetricKind, MetricRange
+from slurmscope.archive.metric_ranges import JobMetric, MetricRange, ValueKind
 from slurmscope.core.units import DAY_SECONDS, format_count, format_duration, format_seconds, parse_seconds
 from slurmscope.jobs.rule import Severity
 
@@ -22,10 +22,10 @@ class BadQuery(Exception):
 
 _LIMIT = 40
 _HINTS = {
-    MetricKind.RATIO: "%",
-    MetricKind.SECONDS: "such as 90s, 15m, 2h or 1d",
-    MetricKind.COUNT: "",
-    MetricKind.CORE_SECONDS: "core-hours",
+    ValueKind.RATIO: "%",
+    ValueKind.SECONDS: "such as 90s, 15m, 2h or 1d",
+    ValueKind.COUNT: "",
+    ValueKind.CORE_SECONDS: "core-hours",
 }
 
 
@@ -78,10 +78,10 @@ def describe_bound(metric: JobMetric, *, is_low: bool) -> str:
 
 def write_number(metric: JobMetric, number: float) -> str:
     """Write a number so that ``parse_ranges`` reads the same."""
-    if metric.kind is MetricKind.SECONDS:
+    if metric.kind is ValueKind.SECONDS:
         return format_duration(number)
-    shown = number * 100 if metric.kind is MetricKind.RATIO else number
-    shown = shown / 3600 if metric.kind is MetricKind.CORE_SECONDS else shown
+    shown = number * 100 if metric.kind is ValueKind.RATIO else number
+    shown = shown / 3600 if metric.kind is ValueKind.CORE_SECONDS else shown
     return f"{round(shown, 6):.10g}"
 
 
@@ -95,13 +95,13 @@ def label_range(wanted: MetricRange) -> str:
 
 def _label(metric: JobMetric, number: float) -> str:
     match metric.kind:
-        case MetricKind.RATIO:
+        case ValueKind.RATIO:
             return f"{round(number * 100):d} %"
-        case MetricKind.SECONDS:
+        case ValueKind.SECONDS:
             return format_seconds(number)
-        case MetricKind.CORE_SECONDS:
+        case ValueKind.CORE_SECONDS:
             return format_count(number / 3600)
-        case MetricKind.COUNT:
+        case ValueKind.COUNT:
             return format_count(number)
 
 
@@ -120,12 +120,12 @@ def _parse(given: Mapping[str, str], metric: JobMetric, bound: str) -> float | N
 
 
 def _parse_range_number(metric: JobMetric, text: str) -> float:
-    if metric.kind is MetricKind.SECONDS:
+    if metric.kind is ValueKind.SECONDS:
         return parse_seconds(text)
     number = float(text)
-    if metric.kind is MetricKind.RATIO:
+    if metric.kind is ValueKind.RATIO:
         return number / 100
-    return number * 3600 if metric.kind is MetricKind.CORE_SECONDS else number
+    return number * 3600 if metric.kind is ValueKind.CORE_SECONDS else number
 
 
 PAGE_ROWS = 50

@@ -57,7 +57,7 @@ _WHOLE_NODE = "node"
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class ProfileField:
     """Describe a field: its name in base units, the factor, the largest credible value, and whether it is a total."""
 
     name: str
@@ -66,25 +66,27 @@ class Quantity:
     is_total: bool = False
 
 
-QUANTITIES: dict[tuple[ProfileSeries, str], Quantity] = {
-    (ProfileSeries.TASKS, "CPUTime"): Quantity("task_cpu_seconds", 1.0, MAX_CPU_SECONDS, is_total=True),
-    (ProfileSeries.TASKS, "CPUUtilization"): Quantity(BUSY_CORES, 0.01, MAX_CORES),
-    (ProfileSeries.TASKS, "CPUFrequency"): Quantity(FREQUENCY, 1e6, MAX_HERTZ),
-    (ProfileSeries.TASKS, "RSS"): Quantity("task_resident_bytes", KIB, MAX_MEMORY_BYTES),
-    (ProfileSeries.TASKS, "VMSize"): Quantity("task_virtual_bytes", KIB, MAX_TRANSFER_BYTES),
-    (ProfileSeries.TASKS, "Pages"): Quantity(MAJOR_FAULTS, 1.0, MAX_COUNT),
-    (ProfileSeries.TASKS, "ReadMB"): Quantity("task_read_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (ProfileSeries.TASKS, "WriteMB"): Quantity("task_write_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (ProfileSeries.TASKS, "GPUMemMB"): Quantity("task_gpu_memory_bytes", MIB, MAX_MEMORY_BYTES),
-    (ProfileSeries.TASKS, "GPUUtilization"): Quantity("task_gpu_utilization_ratio", 0.01, MAX_GPUS),
-    (ProfileSeries.FILESYSTEM, "Reads"): Quantity("filesystem_reads", 1.0, MAX_COUNT, is_total=True),
-    (ProfileSeries.FILESYSTEM, "ReadMB"): Quantity("filesystem_read_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (ProfileSeries.FILESYSTEM, "Writes"): Quantity("filesystem_writes", 1.0, MAX_COUNT, is_total=True),
-    (ProfileSeries.FILESYSTEM, "WriteMB"): Quantity("filesystem_write_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (ProfileSeries.NETWORK, "PacketsIn"): Quantity("network_receive_packets", 1.0, MAX_COUNT, is_total=True),
-    (ProfileSeries.NETWORK, "PacketsOut"): Quantity("network_transmit_packets", 1.0, MAX_COUNT, is_total=True),
-    (ProfileSeries.NETWORK, "InMB"): Quantity("network_receive_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (ProfileSeries.NETWORK, "OutMB"): Quantity("network_transmit_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+QUANTITIES: dict[tuple[ProfileSeries, str], ProfileField] = {
+    (ProfileSeries.TASKS, "CPUTime"): ProfileField("task_cpu_seconds", 1.0, MAX_CPU_SECONDS, is_total=True),
+    (ProfileSeries.TASKS, "CPUUtilization"): ProfileField(BUSY_CORES, 0.01, MAX_CORES),
+    (ProfileSeries.TASKS, "CPUFrequency"): ProfileField(FREQUENCY, 1e6, MAX_HERTZ),
+    (ProfileSeries.TASKS, "RSS"): ProfileField("task_resident_bytes", KIB, MAX_MEMORY_BYTES),
+    (ProfileSeries.TASKS, "VMSize"): ProfileField("task_virtual_bytes", KIB, MAX_TRANSFER_BYTES),
+    (ProfileSeries.TASKS, "Pages"): ProfileField(MAJOR_FAULTS, 1.0, MAX_COUNT),
+    (ProfileSeries.TASKS, "ReadMB"): ProfileField("task_read_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.TASKS, "WriteMB"): ProfileField("task_write_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.TASKS, "GPUMemMB"): ProfileField("task_gpu_memory_bytes", MIB, MAX_MEMORY_BYTES),
+    (ProfileSeries.TASKS, "GPUUtilization"): ProfileField("task_gpu_utilization_ratio", 0.01, MAX_GPUS),
+    (ProfileSeries.FILESYSTEM, "Reads"): ProfileField("filesystem_reads", 1.0, MAX_COUNT, is_total=True),
+    (ProfileSeries.FILESYSTEM, "ReadMB"): ProfileField("filesystem_read_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.FILESYSTEM, "Writes"): ProfileField("filesystem_writes", 1.0, MAX_COUNT, is_total=True),
+    (ProfileSeries.FILESYSTEM, "WriteMB"): ProfileField(
+        "filesystem_write_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True
+    ),
+    (ProfileSeries.NETWORK, "PacketsIn"): ProfileField("network_receive_packets", 1.0, MAX_COUNT, is_total=True),
+    (ProfileSeries.NETWORK, "PacketsOut"): ProfileField("network_transmit_packets", 1.0, MAX_COUNT, is_total=True),
+    (ProfileSeries.NETWORK, "InMB"): ProfileField("network_receive_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.NETWORK, "OutMB"): ProfileField("network_transmit_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
 }
 _GPU_FIELDS = frozenset({"GPUMemMB", "GPUUtilization"})
 _MEGABYTES_OF_NETWORK = frozenset({"InMB", "OutMB"})
@@ -133,22 +135,22 @@ def in_slurms_unit(sample: Sample, name: str) -> float | None:
     return sample.fields[name].value * (quantity.factor / MIB if quantity.factor == SYSFS_MEGABYTE else 1.0)
 
 
-def _quantity(sample: Sample, name: str) -> tuple[Quantity | None, str]:
+def _quantity(sample: Sample, name: str) -> tuple[ProfileField | None, str]:
     """Return what a field is, and the task or sensor that it belongs to."""
     if sample.series is ProfileSeries.ENERGY:
         sensor = name.removesuffix(_POWER_FIELD)
         is_power = sensor != name
-        return Quantity(POWER, 1.0, MAX_WATTS) if is_power else None, sensor or _WHOLE_NODE
+        return ProfileField(POWER, 1.0, MAX_WATTS) if is_power else None, sensor or _WHOLE_NODE
     quantity = QUANTITIES.get((sample.series, name))
     is_unset = name == "CPUFrequency" and sample.fields[name].value == 0
     if quantity is None or is_unset or (name in _GPU_FIELDS and not sample.has_gpus):
         return None, ""
     if name in _MEGABYTES_OF_NETWORK and sample.sampler == SYSFS_INTERCONNECT:
-        quantity = Quantity(quantity.name, SYSFS_MEGABYTE, quantity.maximum, is_total=True)
+        quantity = ProfileField(quantity.name, SYSFS_MEGABYTE, quantity.maximum, is_total=True)
     return quantity, sample.task
 
 
-def _convert(quantity: Quantity, sampled: SampledField) -> float | None:
+def _convert(quantity: ProfileField, sampled: SampledField) -> float | None:
     """Return a field in its base unit, None if it cannot be true."""
     raw = sampled.total if quantity.is_total else sampled.value
     if not _is_number(sampled.value) or not _is_number(sampled.total) or 0 < raw < TINY:

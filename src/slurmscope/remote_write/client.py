@@ -15,7 +15,7 @@ from slurmscope.core.log import escape, fields
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.http.client.credentials import Certificates, hide_values, read_headers
 from slurmscope.http.client.post import post
-from slurmscope.http.client.request import HttpAnswer, HttpRequest
+from slurmscope.http.client.request import ClientRequest, HttpAnswer
 from slurmscope.remote_write.encoding import WriteRequest
 from slurmscope.remote_write.settings import RemoteWriteSettings, check_certificates
 
@@ -155,7 +155,7 @@ class RemoteWriteClient:
         try:
             headers = read_headers(self._settings.headers)
             secrets = tuple(headers.values())
-            request = HttpRequest(method="POST", headers={**headers, **_HEADERS}, body=body)
+            request = ClientRequest(method="POST", headers={**headers, **_HEADERS}, body=body)
             deadline = time.monotonic() + timeout_seconds
             answer = post(self._address, request, deadline=deadline, tls=self._tls())
         except (ServerError, MalformedAnswer, ValueError) as error:

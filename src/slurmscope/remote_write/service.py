@@ -143,7 +143,7 @@ def open_remote_write_loop(  # noqa: PLR0913 - two kinds of metrics and how to s
 
     shown = ",".join(f"{name}={value}" for name, value in labels.items())
     logger.info("sending samples", extra=fields(url=str(address), labels=shown, interval=interval_seconds))
-    sender = Sender(RemoteWriteClient(settings, address), buffer, counters)
+    sender = RequestSender(RemoteWriteClient(settings, address), buffer, counters)
     sender.start()
     with run_periodically("remote-write", interval_seconds, sample, first=spread, stopping=stopping):
         yield counters
@@ -162,7 +162,7 @@ def _now_ms() -> int:
     return round(time.time() * 1000)
 
 
-class Sender:
+class RequestSender:
     """Send the requests of a buffer in order, from a thread of its own."""
 
     def __init__(

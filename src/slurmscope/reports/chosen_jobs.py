@@ -16,7 +16,7 @@ from slurmscope.core.errors import AmbiguousName, ConfigError, SourceError
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.script import JobScript
 from slurmscope.reports.job_choice import JobChoice
-from slurmscope.reports.local_jobs import JobList, JobSource
+from slurmscope.reports.local_jobs import JobSource, ListedJobs
 from slurmscope.reports.settings import ClientSettings, MailSettings, link_to, portal_link
 from slurmscope.reports.sources import no_archive, open_known_archive
 
@@ -88,7 +88,7 @@ class ChosenJobs:
             )
         return partial(render_script, shown_id, script, self.format)
 
-    def _notes(self, found: JobList) -> Iterator[str]:
+    def _notes(self, found: ListedJobs) -> Iterator[str]:
         if found.problem:
             yield found.problem
         if self.choice.shown_ids:
@@ -213,7 +213,7 @@ def render_script(shown_id: str, script: JobScript, format: str, *, width: int, 
 
 
 def render_jobs(
-    found: JobList, format: str, *, width: int, use_color: bool, notes: Sequence[str] = (), nothing: str = ""
+    found: ListedJobs, format: str, *, width: int, use_color: bool, notes: Sequence[str] = (), nothing: str = ""
 ) -> bytes:
     """Render several jobs as a table; ``nothing`` is the sentence for none."""
     from slurmscope.reports import job_table

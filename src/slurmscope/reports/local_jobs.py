@@ -29,7 +29,7 @@ from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobList:
+class ListedJobs:
     """Hold rows of jobs.
 
     ``is_cut`` says that there are more than were requested, and ``problem`` why some may be missing.
@@ -58,11 +58,11 @@ class JobSource(Protocol):
         """
         ...
 
-    def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
+    def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         """Return the newest run of each matching job, newest submission first."""
         ...
 
-    def read_array(self, array_id: int, cluster: str = "") -> JobList:
+    def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
         """Return the newest run of each task of an array, in their order; none if this is no array."""
         ...
 
@@ -113,7 +113,7 @@ class LocalJobs:
         archive = self._reporting.archive
         return report and add_resubmission(archive, WaitingTimesCache(archive), EVERYTHING, report)
 
-    def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
+    def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         """Return the newest run of each matching job; without an archive, a user's jobs of the last 30 days."""
         rows, problem = self._read_archived(wanted, limit), ""
         try:
@@ -126,13 +126,13 @@ class LocalJobs:
         for row in sorted(rows, key=lambda row: (row.submit_seconds, row.start_seconds or 0)):
             newest[row.cluster, row.job_id] = row
         ordered = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
-        return JobList(rows=tuple(ordered[:limit]), is_cut=len(ordered) > limit, problem=problem)
+        return ListedJobs(rows=tuple(ordered[:limit]), is_cut=len(ordered) > limit, problem=problem)
 
-    def read_array(self, array_id: int, cluster: str = "") -> JobList:
+    def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
         """Return the newest run of each task of an array."""
         from slurmscope.archive.job_rows import make_job_row
 
-        return JobList(rows=tuple(map(make_job_row, self.array_reports(array_id, cluster))))
+        return ListedJobs(rows=tuple(map(make_job_row, self.array_reports(array_id, cluster))))
 
     def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
         """Return the reports of the tasks of an array."""

@@ -34,11 +34,11 @@ from slurmscope.core.errors import (
 from slurmscope.core.log import escape
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.http.client.credentials import TokenFile
-from slurmscope.http.client.request import HttpAnswer, HttpRequest, send, tls_context
+from slurmscope.http.client.request import ClientRequest, HttpAnswer, send, tls_context
 from slurmscope.jobs.render.formatting import format_day
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.script import JobScript
-from slurmscope.reports.local_jobs import JobList
+from slurmscope.reports.local_jobs import ListedJobs
 from slurmscope.reports.page_paths import is_cluster, job_path
 from slurmscope.reports.settings import ClientSettings, is_private
 from slurmscope.slurm.munge import make_credential, make_payload
@@ -88,7 +88,7 @@ class PortalClient:
         headers = {"Accept": "application/json", **self._credentials()}
         return send(
             self.address,
-            HttpRequest(path=path, headers=headers),
+            ClientRequest(path=path, headers=headers),
             deadline=time.monotonic() + self._settings.timeout,
             tls=self._tls,
             limit_bytes=RESPONSE_LIMIT_BYTES,
@@ -244,7 +244,7 @@ class PortalJobs:
         """Return the newest run of a job; another user's job is treated like one that does not exist."""
         return self._client.get(f"/api/v2{job_path(shown_id, cluster)}", _decode_report, job=shown_id)
 
-    def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
+    def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         """Return the newest run of each matching job."""
         newest: dict[tuple[str, int], JobRow] = {}
         # No ID at all is one query without this filter.
@@ -253,16 +253,16 @@ class PortalJobs:
             for row in self._read_rows(replace(wanted, shown_ids=some), limit):
                 newest.setdefault((row.cluster, row.job_id), row)
         rows = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
-        return JobList(rows=tuple(rows[:limit]), is_cut=len(rows) > limit)
+        return ListedJobs(rows=tuple(rows[:limit]), is_cut=len(rows) > limit)
 
-    def read_array(self, array_id: int, cluster: str = "") -> JobList:
+    def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
         """Return the newest run of each task of an array."""
         found = self.list_jobs(JobFilter(cluster=cluster, shown_ids=(str(array_id),)), MAX_TASKS)
         tasks = [row for row in found.rows if row.array_job_id == array_id]
         clusters = {row.cluster for row in tasks}
         if len(clusters) > 1:
             raise AmbiguousName("array", str(array_id), clusters)
-        return JobList(rows=tuple(sorted(tasks, key=lambda row: _task_number(row.shown_id))), is_cut=found.is_cut)
+        return ListedJobs(rows=tuple(sorted(tasks, key=lambda row: _task_number(row.shown_id))), is_cut=found.is_cut)
 
     def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
         """Return the reports of the tasks of an array, one request each."""

@@ -45,7 +45,7 @@ class ComparedFigure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ComparedRuns:
     """Hold two runs side by side."""
 
     first: str
@@ -75,7 +75,7 @@ FIGURES = (
 )
 
 
-def compare(first: object, second: object) -> Comparison:
+def compare(first: object, second: object) -> ComparedRuns:
     """Compare two decoded reports; what neither of them measured is left out."""
     made = (
         ComparedFigure(
@@ -87,7 +87,7 @@ def compare(first: object, second: object) -> Comparison:
         )
         for figure in FIGURES
     )
-    return Comparison(
+    return ComparedRuns(
         first=_describe(first),
         second=_describe(second),
         figures=tuple(figure for figure in made if figure.first is not None or figure.second is not None),
@@ -133,7 +133,7 @@ _TINY = 0.005
 """Positive numbers below this would be shown as 0."""
 
 
-def render_comparison_text(comparison: Comparison, *, width: int = 80) -> str:
+def render_comparison_text(comparison: ComparedRuns, *, width: int = 80) -> str:
     """Return both runs side by side, with the ratio of B to A."""
     rows = [(figure.label, *_values(figure)) for figure in comparison.figures]
     lines = [
@@ -145,7 +145,7 @@ def render_comparison_text(comparison: Comparison, *, width: int = 80) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_comparison_json(comparison: Comparison) -> bytes:
+def render_comparison_json(comparison: ComparedRuns) -> bytes:
     """Return one JSON object; what was not measured is null."""
     figures = [{**_mapping(as_plain(figure)), "ratio": as_plain(figure.ratio)} for figure in comparison.figures]
     return encode_json({"first": show(comparison.first), "second": show(comparison.second), "figures": figures})

@@ -21,7 +21,7 @@ _MOUNTS_LIMIT_BYTES = 1 << 20
 _LONGEST_PATH = 64
 
 
-class Controller(NamedTuple):
+class CgroupHierarchy(NamedTuple):
     """Hold the folder of this process's cgroup in one hierarchy, and where that hierarchy is mounted."""
 
     folder: Path
@@ -85,14 +85,14 @@ class OwnLimits:
             yield memory_kib * 1024, "machine"
 
 
-def find_controllers(mounts: str, groups: str, root: Path = Path("/")) -> dict[str, Controller]:
+def find_controllers(mounts: str, groups: str, root: Path = Path("/")) -> dict[str, CgroupHierarchy]:
     """Return the cpu and memory controllers of this process, from ``mountinfo`` and ``cgroup`` below /proc/self."""
     own = {}
     for line in groups.splitlines():
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         own.update(dict.fromkeys(names.split(","), path))
-    found: dict[str, Controller] = {}
+    found: dict[str, CgroupHierarchy] = {}
     for line in mounts.splitlines():
         for name, controller in _mounted(line, own, root):
             # Controllers that are still v1 on a machine with both are not in the v2 tree.
@@ -101,7 +101,7 @@ def find_controllers(mounts: str, groups: str, root: Path = Path("/")) -> dict[s
     return found
 
 
-def _mounted(line: str, own: dict[str, str], root: Path) -> Iterator[tuple[str, Controller]]:
+def _mounted(line: str, own: dict[str, str], root: Path) -> Iterator[tuple[str, CgroupHierarchy]]:
     """Yield the controllers of one line: ``30 24 0:26 /top /sys/fs/cgroup rw - cgroup2 cgroup rw,cpu``."""
     head, _, tail = line.partition(" - ")
     fields, kinds = head.split(), tail.split()
@@ -117,7 +117,7 @@ def _mounted(line: str, own: dict[str, str], root: Path) -> Iterator[tuple[str, 
         # In a container only a part of the tree is mounted.
         below = inside.relative_to(fields[3]) if inside.is_relative_to(fields[3]) else PurePosixPath()
         if ".." not in below.parts:
-            yield name, Controller(mount.joinpath(*(part for part in below.parts if part != "/")), mount, is_v2)
+            yield name, CgroupHierarchy(mount.joinpath(*(part for part in below.parts if part != "/")), mount, is_v2)
 
 
 def _v2_quota(folder: Path) -> float | None:

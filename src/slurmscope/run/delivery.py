@@ -24,7 +24,7 @@ from slurmscope.core.errors import CommandFailed, CommandMissing, CommandTimedOu
 from slurmscope.core.log import escape
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.http.client.post import post
-from slurmscope.http.client.request import HttpRequest
+from slurmscope.http.client.request import ClientRequest
 from slurmscope.jobs.traced_run import SlurmContext, TreeSample
 from slurmscope.run.context import is_socket
 
@@ -42,7 +42,7 @@ moment is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class TracedCommand:
     """Hold what all samples of one command have in common."""
 
     pid: int
@@ -57,7 +57,7 @@ class Sender:
 class SampleWriter:
     """Write the samples of one command, in their order."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: TracedCommand) -> None:
         self._sender = sender
         self._window_start = self._last = (sender.start_seconds, 0.0)
 
@@ -207,7 +207,7 @@ class Delivered:
         return f"{self.lost} of {self.sent + self.lost} samples were not sent{why}."
 
 
-class Delivery:
+class SampleDelivery:
     """Send samples by the first way that works; ``report`` is called for each attempt, from the thread."""
 
     def __init__(self, ways: Sequence[Way], report: Callable[[str], None] = lambda _line: None) -> None:
@@ -300,7 +300,7 @@ class Delivery:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         try:
             headers = {"Content-Type": "application/json", **way.credential(body)}
-            answer = post(way.address, HttpRequest(method="POST", headers=headers, body=body), deadline=deadline)
+            answer = post(way.address, ClientRequest(method="POST", headers=headers, body=body), deadline=deadline)
         except MalformedAnswer as error:
             return f"{way.address}: {error}", False
         except SourceError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from slurmscope.jobs.traced_run import TracedRun, TreeSample
 from slurmscope.run.context import is_socket
-from slurmscope.run.delivery import Sample, SampleWriter, Sender
+from slurmscope.run.delivery import Sample, SampleWriter, TracedCommand
 from slurmscope.run.runner import Runner, RunPlan
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SampleFeed:
     def _make_writer(self) -> SampleWriter:
         plan = self._plan
         return SampleWriter(
-            Sender(
+            TracedCommand(
                 pid=self._runner.pid,
                 host=plan.host,
                 user=plan.user,
@@ -108,12 +108,12 @@ def run_and_send(
     if not options.endpoint and not is_socket(options.socket):
         return runner.run()
     # With the HTTP client, which most runs do not need.
-    from slurmscope.run.delivery import Delivery
+    from slurmscope.run.delivery import SampleDelivery
 
     ways, problem = _find_ways(runner, plan, options)
     if not ways:
         return _with_loss(runner.run(), problem)
-    delivery = Delivery(ways, report)
+    delivery = SampleDelivery(ways, report)
     runner.starters.append(delivery.start)
     run = run_and_give(runner, SampleFeed(runner, plan, rate, delivery.put))
     return _with_loss(run, delivery.end().describe_loss())

@@ -30,7 +30,7 @@ from slurmscope.trace.callers import (
     limit_posts,
     refusal_response,
 )
-from slurmscope.trace.samples import JobOwner, MalformedSample, TracedProcess, TraceSample, parse_samples
+from slurmscope.trace.samples import MalformedSample, RunningJobOwner, TracedProcess, TraceSample, parse_samples
 from slurmscope.trace.settings import TraceLimits
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class SlurmCheck:
         check_user(sample, owner.user)
         return TracedProcess(owner, self._find_node(caller, sample, owner), caller.way, sample)
 
-    def _may_send(self, caller: Caller, owner: JobOwner) -> bool:
+    def _may_send(self, caller: Caller, owner: RunningJobOwner) -> bool:
         if caller.uid is None or caller.uid == owner.uid:
             return True
         # A token is for the one user it names, also if that user is privileged.
         return caller.job_id is None and caller.uid in self._privileged_uids()
 
-    def _find_node(self, caller: Caller, sample: TraceSample, owner: JobOwner) -> str:
+    def _find_node(self, caller: Caller, sample: TraceSample, owner: RunningJobOwner) -> str:
         if caller.node is None:
             return self._owners.find_node(owner, sample.host) if sample.host else self._owners.single_node(owner)
         node = self._owners.find_node(owner, caller.node)

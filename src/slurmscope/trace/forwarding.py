@@ -22,7 +22,7 @@ from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
 from slurmscope.http.client.address import ServerAddress
-from slurmscope.http.client.request import HttpRequest, send
+from slurmscope.http.client.request import ClientRequest, send
 from slurmscope.trace.callers import JSON_TYPE, Refusal
 from slurmscope.trace.samples import TracedProcess
 from slurmscope.trace.settings import TraceLimits
@@ -161,7 +161,7 @@ class Forwarder:
             return self._fail("there is no key to sign job tokens with")
         body = json.dumps([_encode(process) for process in batch]).encode()
         headers = {"Content-Type": JSON_TYPE, "Authorization": f"Bearer {signed}"}
-        request = HttpRequest(method="POST", headers=headers, body=body)
+        request = ClientRequest(method="POST", headers=headers, body=body)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         try:
             answer = send(self._address, request, deadline=deadline, tls=self._tls, limit_bytes=_ANSWER_LIMIT_BYTES)

@@ -28,7 +28,7 @@ from slurmscope.node.cgroup.names import JobName, parse_job, parse_scope, parse_
 from slurmscope.node.job_use import JobUse, NodeJobs
 from slurmscope.trace.callers import SOCKET, Caller, Refusal
 from slurmscope.trace.endpoint import TraceReceiver, check_user
-from slurmscope.trace.samples import JobOwner, TracedProcess, Traces, TraceSample
+from slurmscope.trace.samples import RunningJobOwner, TracedProcess, Traces, TraceSample
 from slurmscope.trace.settings import NodeTraceSettings, limits_of
 from slurmscope.trace.store import TraceStore
 from slurmscope.trace.tokens import KeyFile
@@ -253,7 +253,7 @@ class NodeTracing:
             check_user(sample, user)
         if sample.host and sample.host.partition(".")[0] not in (node.partition(".")[0], self._own_host):
             raise Refusal(409, "host", "The sender is not on this host.")
-        return TracedProcess(JobOwner(job_id, uid, user), node, caller.way, sample)
+        return TracedProcess(RunningJobOwner(job_id, uid, user), node, caller.way, sample)
 
 
 class SocketApp:

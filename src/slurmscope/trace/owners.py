@@ -23,7 +23,7 @@ from slurmscope.core.tres import parse_tres
 from slurmscope.exporter.collector import SLOW_SECONDS, Reading
 from slurmscope.exporter.reading import SharedReading, Snapshot
 from slurmscope.trace.callers import Refusal
-from slurmscope.trace.samples import JobOwner, JobOwners
+from slurmscope.trace.samples import JobOwners, RunningJobOwner
 
 SEPARATOR = "\x1f"
 COLUMNS = ("JobID", "UserID", "UserName", "Account", "State", "NodeList", "NumCPUs", "tres-alloc")
@@ -45,7 +45,7 @@ def parse_owners(answer: bytes) -> JobOwners:
     if answer and not answer.endswith(b"\n"):
         raise MalformedAnswer("squeue: the answer ends in the middle of a line")
     rows = answer.decode("utf-8", "surrogateescape").split("\n")[:-1]
-    jobs: dict[int, JobOwner] = {}
+    jobs: dict[int, RunningJobOwner] = {}
     unreadable_rows = 0
     for row in rows:
         try:
@@ -57,9 +57,9 @@ def parse_owners(answer: bytes) -> JobOwners:
     return JobOwners(jobs, unreadable_rows)
 
 
-def _parse_row(fields: list[str]) -> JobOwner:
+def _parse_row(fields: list[str]) -> RunningJobOwner:
     job_id, uid, user, account, state, nodes, cpus, tres = fields
-    return JobOwner(
+    return RunningJobOwner(
         job_id=int(job_id),
         uid=int(uid),
         user=user,
@@ -125,9 +125,9 @@ class OwnerFinder:
         self._waiting = threading.BoundedSemaphore(_PARALLEL_WAITS)
         self._version = 0
         self._fresh_until = 0.0
-        self._known: dict[int, tuple[JobOwner, float]] = {}
+        self._known: dict[int, tuple[RunningJobOwner, float]] = {}
 
-    def find(self, job_id: int) -> JobOwner:
+    def find(self, job_id: int) -> RunningJobOwner:
         """Return the owner of a job, or raise Refusal."""
         owner = self._known.get(job_id)
         if owner is not None and self._clock() < self._fresh_until:
@@ -159,7 +159,7 @@ class OwnerFinder:
         """Return whether a job runs or ended within the grace period."""
         return job_id in self._known
 
-    def find_node(self, owner: JobOwner, host: str) -> str:
+    def find_node(self, owner: RunningJobOwner, host: str) -> str:
         """Return the node of a job that a host is, or raise Refusal if the job does not run there."""
         nodes = _expand(owner.node_list)
         short = host.partition(".")[0]
@@ -181,7 +181,7 @@ class OwnerFinder:
         """Return whether a host is that of a node; localhost in Slurm's configuration means this machine."""
         return node_host == host or (node_host == "localhost" and host == self._own_host)
 
-    def single_node(self, owner: JobOwner) -> str:
+    def single_node(self, owner: RunningJobOwner) -> str:
         """Return the node of a job that has only one, or raise Refusal."""
         nodes = _expand(owner.node_list)
         if len(nodes) != 1:

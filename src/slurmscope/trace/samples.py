@@ -41,7 +41,7 @@ class TraceSample(NamedTuple):
     start_time_seconds: float | None = None
 
 
-class JobOwner(NamedTuple):
+class RunningJobOwner(NamedTuple):
     """Hold what Slurm says about a running job: its owner, its nodes and its allocation."""
 
     job_id: int
@@ -57,7 +57,7 @@ class JobOwner(NamedTuple):
 class JobOwners(NamedTuple):
     """Hold the running jobs by job ID; ``unreadable_rows`` counts rows that could not be parsed."""
 
-    jobs: Mapping[int, JobOwner]
+    jobs: Mapping[int, RunningJobOwner]
     unreadable_rows: int = 0
 
 
@@ -67,7 +67,7 @@ class TracedProcess(NamedTuple):
     ``way`` is how the sender was authenticated: socket, token, munge or plain.
     """
 
-    owner: JobOwner
+    owner: RunningJobOwner
     host: str
     way: str
     sample: TraceSample

@@ -35,7 +35,7 @@ from slurmscope.reports.sources import open_reporting
 from slurmscope.simulator.cluster.records import SimulatedCluster
 from slurmscope.simulator.history.accounting import JoinedAccounting, SimulatedAccounting
 from slurmscope.simulator.history.history import History, make_script
-from slurmscope.simulator.history.workload_series import ClusterSeries, SimulatedSeries, SplitSeries, samples_at
+from slurmscope.simulator.history.workload_series import SeriesByCluster, SimulatedSeries, SplitSeries, samples_at
 from slurmscope.simulator.history.workloads import Workload
 from slurmscope.up.scrapes import open_collectors, recording_families
 
@@ -98,7 +98,7 @@ def run_demo(
         own_series = SplitSeries(
             recorder.series(), lambda job: job in running and is_recorded.is_set(), computed[demo.cluster.name]
         )
-        series = ClusterSeries({**computed, demo.cluster.name: own_series})
+        series = SeriesByCluster({**computed, demo.cluster.name: own_series})
         reporting = stack.enter_context(
             open_reporting(config, environment, series=series, accounting=accounting, is_archiving=True)
         )

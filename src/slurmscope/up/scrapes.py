@@ -24,7 +24,7 @@ from slurmscope.exporter.exporter import Exporter, enabled_collectors
 from slurmscope.exporter.feature import OpenFeatures
 from slurmscope.exporter.page import CollectorOutcome, EnabledCollector, run_collector
 from slurmscope.http.client.credentials import TokenFile
-from slurmscope.http.client.request import HttpRequest, send, tls_context
+from slurmscope.http.client.request import ClientRequest, send, tls_context
 from slurmscope.metrics.family import Family, Labels, counter
 from slurmscope.recorder.recorder import Recorder
 from slurmscope.recorder.settings import RECORDED_METRICS
@@ -124,7 +124,7 @@ class AgentScrapes:
         if (token_file := self._token_files.get(target)) is not None:
             headers["Authorization"] = f"Bearer {token_file.read()}"
         deadline = time.monotonic() + self._timeout_seconds
-        request = HttpRequest(headers=headers)
+        request = ClientRequest(headers=headers)
         answer = send(target.address, request, deadline=deadline, tls=self._tls, limit_bytes=PAGE_LIMIT_BYTES)
         if answer.status in {401, 403}:
             raise ServerRefused(f"it answered {answer.status}; see --up.bearer-token-file")

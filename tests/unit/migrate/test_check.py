@@ -7,7 +7,7 @@ import pytest
 
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.metrics.family import Metric, compat_gauge, gauge
-from slurmscope.migrate.check import Comparison, Declared, check_pages, declare, find_roles
+from slurmscope.migrate.check import Declared, PageComparison, check_pages, declare, find_roles
 from slurmscope.migrate.pages import parse_page
 
 NEW = gauge("slurm_jobs_now", "New name.", "state")
@@ -32,7 +32,7 @@ DECLARED = {
 HEALTH = 'slurmscope_collector_success{collector="nodes"} 1\nslurmscope_collector_success{collector="jobs"} 0\n'
 
 
-def check(old: str, ours: str) -> Comparison:
+def check(old: str, ours: str) -> PageComparison:
     return check_pages(parse_page(old.encode()), parse_page(ours.encode()), DECLARED)
 
 

@@ -12,7 +12,7 @@ from slurmscope.jobs.report import JobReport
 from slurmscope.metrics.write import Format, write
 from slurmscope.reports.make import ReportMaker
 from slurmscope.trace.collector import trace_families
-from slurmscope.trace.samples import JobOwner, TracedProcess, Traces, TraceSample
+from slurmscope.trace.samples import RunningJobOwner, TracedProcess, Traces, TraceSample
 from tests.fakes.recorded_samples import INTERVAL, START, make_recorder
 from tests.fakes.reports import make_record
 
@@ -28,7 +28,7 @@ def agent_page(after_seconds: float) -> str:
     """Write the page of an agent: two traced processes of 1 and 0.5 cores, in a job of 3 cores."""
     processes = (
         TracedProcess(
-            JobOwner(4711, 1001, "ada"), "n1", "socket",
+            RunningJobOwner(4711, 1001, "ada"), "n1", "socket",
             TraceSample(
                 4711, pid=100 + rank, rank=rank, step="0", command="solver", cpu_seconds=cores * after_seconds,
                 threads=2.0, memory_bytes=200 * MIB, write_bytes=1e6 * after_seconds,

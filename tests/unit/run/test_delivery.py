@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from slurmscope.run import delivery as module
-from slurmscope.run.delivery import BATCH_SAMPLES, Delivered, Delivery, Way, parse_endpoint
+from slurmscope.run.delivery import BATCH_SAMPLES, Delivered, SampleDelivery, Way, parse_endpoint
 from tests.fakes.scripted_server import http_answer, read_whole_request, scripted_server
 from tests.processes import until
 
@@ -36,13 +36,13 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "own_user", lambda: "ada")
 
 
-def counted(delivery: Delivery, sent: int, lost: int = 0) -> None:
+def counted(delivery: SampleDelivery, sent: int, lost: int = 0) -> None:
     until(lambda: (sent, lost) == (delivery._sent, delivery._lost))
 
 
 def test_sample_is_sent_as_one_object_with_the_name_of_the_user() -> None:
     with answering(204) as (way, posted):
-        delivery = Delivery([way])
+        delivery = SampleDelivery([way])
         delivery.start()
         delivery.put({"pid": 1, "username": "wrong"})
         counted(delivery, 1)
@@ -54,7 +54,7 @@ def test_sample_is_sent_as_one_object_with_the_name_of_the_user() -> None:
 
 def test_what_cannot_be_taken_now_is_sent_later_and_together() -> None:
     with answering(503, 404, 204) as (way, posted):
-        delivery = Delivery([way])
+        delivery = SampleDelivery([way])
         for pid in range(3):
             delivery.put({"pid": pid})
         delivery.start()
@@ -69,7 +69,7 @@ def test_what_cannot_be_taken_now_is_sent_later_and_together() -> None:
 
 def test_what_is_refused_is_not_sent_again() -> None:
     with answering(400, 204, body=b'{"error": "The body is bad.\\u001b", "code": "malformed"}') as (way, posted):
-        delivery = Delivery([way])
+        delivery = SampleDelivery([way])
         delivery.start()
         delivery.put({"pid": 1})
         counted(delivery, 0, 1)
@@ -85,7 +85,7 @@ def test_second_way_is_tried_when_the_first_fails() -> None:
     dead = Way(name="socket", address=parse_endpoint("unix:/nonexistent/trace.sock"))
     lines: list[str] = []
     with answering(204) as (way, _):
-        delivery = Delivery([dead, way], lines.append)
+        delivery = SampleDelivery([dead, way], lines.append)
         delivery.start()
         delivery.put({"pid": 1})
         counted(delivery, 1)
@@ -99,7 +99,7 @@ def test_second_way_is_tried_when_the_first_fails() -> None:
 
 def test_refusal_of_one_way_is_final_only_if_all_refuse() -> None:
     with answering(503, 204) as (busy, _), answering(403) as (closed, _):
-        delivery = Delivery([busy, closed])
+        delivery = SampleDelivery([busy, closed])
         delivery.start()
         delivery.put({"pid": 1})
         counted(delivery, 1)
@@ -109,7 +109,7 @@ def test_refusal_of_one_way_is_final_only_if_all_refuse() -> None:
 
 def test_buffer_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 10)
-    delivery = Delivery([])
+    delivery = SampleDelivery([])
     for pid in range(25):
         delivery.put({"pid": pid})
 
@@ -119,7 +119,7 @@ def test_buffer_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch)
 
 def test_post_has_no_more_than_the_endpoint_takes() -> None:
     with answering(204) as (way, posted):
-        delivery = Delivery([way])
+        delivery = SampleDelivery([way])
         for pid in range(BATCH_SAMPLES + 5):
             delivery.put({"pid": pid})
         delivery.start()
@@ -137,7 +137,7 @@ def test_end_does_not_wait_for_an_endpoint_that_hangs() -> None:
         is_over.wait(60)
 
     with scripted_server(hang) as address:
-        delivery = Delivery([Way(name="plain", address=parse_endpoint(address))])
+        delivery = SampleDelivery([Way(name="plain", address=parse_endpoint(address))])
         delivery.start()
         delivery.put({"pid": 1})
         assert has_come.wait(60)

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.jobs.traced_run import SlurmContext, TreeSample
-from slurmscope.run.delivery import COMMAND_BYTES, SampleWriter, Sender, cut_bytes
+from slurmscope.run.delivery import COMMAND_BYTES, SampleWriter, TracedCommand, cut_bytes
 from tests.fakes.traced_runs import GIB, START, make_sample
 
 
 def make_writer(slurm: SlurmContext | None = None) -> SampleWriter:
     return SampleWriter(
-        Sender(
+        TracedCommand(
             pid=99,
             host="n1",
             user="ada",

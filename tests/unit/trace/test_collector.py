@@ -6,9 +6,9 @@ from __future__ import annotations
 from slurmscope.exporter.collector import NoOptions
 from slurmscope.trace import collector as traces
 from slurmscope.trace import node_collector as node_traces
-from slurmscope.trace.samples import JobOwner, TracedProcess, Traces, TraceSample
+from slurmscope.trace.samples import RunningJobOwner, TracedProcess, Traces, TraceSample
 
-OWNER = JobOwner(4711, 1000, "ada", "physics", "RUNNING", "n[1-2]", 8, 17179869184)
+OWNER = RunningJobOwner(4711, 1000, "ada", "physics", "RUNNING", "n[1-2]", 8, 17179869184)
 RANK_0 = TraceSample(
     job_id=4711, pid=812, cpu_percent=150.0, threads=4.0, memory_bytes=1000.0, read_bytes=10.0, write_bytes=20.0,
     command="solver", rank=0, step="0", cpu_seconds=61.5, start_time_seconds=1700000000.0,
@@ -17,7 +17,7 @@ PROCESSES = (
     TracedProcess(OWNER, "n1", "token", RANK_0),
     TracedProcess(OWNER, "n1", "token", RANK_0._replace(pid=800, rank=1, memory_bytes=500.0)),
     TracedProcess(OWNER, "n2", "socket", RANK_0._replace(rank=2, cpu_seconds=None, memory_bytes=None)),
-    TracedProcess(JobOwner(5, 1001, "eve"), "n2", "plain", TraceSample(job_id=5)),
+    TracedProcess(RunningJobOwner(5, 1001, "eve"), "n2", "plain", TraceSample(job_id=5)),
 )
 ALL = Traces(processes=PROCESSES, accepted=9, refused={"owner": 2, "job": 1}, is_enabled=True)
 

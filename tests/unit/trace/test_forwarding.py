@@ -11,7 +11,7 @@ import pytest
 
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.trace.forwarding import BATCH_SAMPLES, Forwarder
-from slurmscope.trace.samples import JobOwner, TracedProcess, TraceSample
+from slurmscope.trace.samples import RunningJobOwner, TracedProcess, TraceSample
 from slurmscope.trace.settings import TraceLimits
 from slurmscope.trace.store import LIFETIME_INTERVALS, TraceStore
 from slurmscope.trace.tokens import KeyFile
@@ -39,7 +39,7 @@ class Agent:
         address = ServerAddress(host="127.0.0.1", port=port, prefix="/trace")
         self.forwarder = Forwarder(address, KeyFile(key_file), self.store, LIMITS, clock=self.time)
 
-    def put(self, owner: JobOwner, pids: range, host: str) -> None:
+    def put(self, owner: RunningJobOwner, pids: range, host: str) -> None:
         self.forwarder.put(
             [TracedProcess(owner, host, "socket", TraceSample(owner.job_id, pid=pid, memory_bytes=1.0)) for pid in pids]
         )

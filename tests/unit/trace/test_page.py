@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slurmscope.trace.endpoint import PAGES, ROWS_LIMIT, page_response
-from slurmscope.trace.samples import JobOwner, TracedProcess, TraceSample
+from slurmscope.trace.samples import RunningJobOwner, TracedProcess, TraceSample
 from slurmscope.trace.settings import TraceLimits
 from tests.fakes.raw_http import GENEROUS_SECONDS, get, read_all
 from tests.fakes.trace_endpoint import ADA, EVE, open_endpoint, token
@@ -53,11 +53,11 @@ def rendered(processes: tuple[TracedProcess, ...], *query: tuple[str, str]) -> C
 
 def process(job_id: int = 1, *, host: str = "n1", **values: Any) -> TracedProcess:
     sample = TraceSample(job_id=job_id)._replace(**values)
-    return TracedProcess(JobOwner(job_id, 1000, "ada", "physics"), host, "token", sample)
+    return TracedProcess(RunningJobOwner(job_id, 1000, "ada", "physics"), host, "token", sample)
 
 
 def test_hostile_text_is_shown_as_text() -> None:
-    owner = JobOwner(1, 1000, HOSTILE, HOSTILE)
+    owner = RunningJobOwner(1, 1000, HOSTILE, HOSTILE)
     cells = rendered((TracedProcess(owner, HOSTILE, "token", TraceSample(job_id=1, command=HOSTILE, step=HOSTILE)),))
 
     assert 5 == cells.rows[1].count(HOSTILE)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slurmscope.trace.callers import Refusal
-from slurmscope.trace.samples import JobOwner, TracedProcess, TraceSample
+from slurmscope.trace.samples import RunningJobOwner, TracedProcess, TraceSample
 from slurmscope.trace.settings import TraceLimits
 from slurmscope.trace.store import TraceStore
 from tests.fakes.trace_endpoint import Time
@@ -17,7 +17,7 @@ from tests.fakes.trace_endpoint import Time
 
 def process(job_id: int = 1, pid: int = 1, *, uid: int = 1000, host: str = "n1", **values: Any) -> TracedProcess:
     sample = TraceSample(job_id=job_id, pid=pid)._replace(**values)
-    return TracedProcess(JobOwner(job_id, uid, "ada"), host, "token", sample)
+    return TracedProcess(RunningJobOwner(job_id, uid, "ada"), host, "token", sample)
 
 
 def always(_: int) -> bool:

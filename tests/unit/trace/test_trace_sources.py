@@ -13,16 +13,16 @@ from slurmscope.core.errors import CommandMissing, CommandRefused, MalformedAnsw
 from slurmscope.slurm import command
 from slurmscope.slurm.munge import MungeCredential, decode_credential, parse_credential
 from slurmscope.trace.owners import COLUMNS, parse_hosts, parse_owners
-from slurmscope.trace.samples import JobOwner, JobOwners
+from slurmscope.trace.samples import JobOwners, RunningJobOwner
 from tests.fakes.slurm_scripts import make_commands
 
 ROW = "4711\x1f1000\x1fada\x1fphysics\x1fRUNNING\x1fn[1-2]\x1f8\x1fcpu=8,mem=16G,node=2,billing=8\n"
 
 
 def test_owner_nodes_and_allocation_of_a_job() -> None:
-    assert JobOwners({4711: JobOwner(4711, 1000, "ada", "physics", "RUNNING", "n[1-2]", 8, 16 << 30)}) == parse_owners(
-        ROW.encode()
-    )
+    assert JobOwners(
+        {4711: RunningJobOwner(4711, 1000, "ada", "physics", "RUNNING", "n[1-2]", 8, 16 << 30)}
+    ) == parse_owners(ROW.encode())
 
 
 def test_what_is_missing_is_empty() -> None:

@@ -18,7 +18,7 @@ from slurmscope.cluster.squeue import Jobs, StartWindow
 from slurmscope.core.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, SlurmRefused
 from slurmscope.core.log import escape
 from slurmscope.http.client.credentials import TokenFile
-from slurmscope.http.client.request import HttpAnswer, HttpRequest, send, tls_context
+from slurmscope.http.client.request import ClientRequest, HttpAnswer, send, tls_context
 from slurmscope.slurm.command import RunCommand, SlurmSettings
 from slurmscope.slurm.json_response import reported_error
 
@@ -98,7 +98,7 @@ class Slurmrestd:
         headers = {name: value for name, value in headers.items() if value}
         last = (self._version,) if self._version else ()
         for version in (self._fixed_version,) if self._fixed_version else (*last, *VERSIONS):
-            request = HttpRequest(path=_path(version, what), headers=headers)
+            request = ClientRequest(path=_path(version, what), headers=headers)
             answer = send(self._address, request, deadline=deadline, tls=self._tls)
             if answer.status == 200:
                 self._version = version

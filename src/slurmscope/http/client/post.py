@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slurmscope.core.errors import MalformedAnswer, ServerRefused, ServerTimedOut
 from slurmscope.core.log import escape
 from slurmscope.http.client.address import ServerAddress, seconds_left
-from slurmscope.http.client.request import HttpAnswer, HttpRequest, connect, open_response, send_all, serialize
+from slurmscope.http.client.request import ClientRequest, HttpAnswer, connect, open_response, send_all, serialize
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -24,7 +24,9 @@ _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([ -~]{1,64}?)[ \t]*\r\n", re
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-def post(address: ServerAddress, request: HttpRequest, *, deadline: float, tls: SSLContext | None = None) -> HttpAnswer:
+def post(
+    address: ServerAddress, request: ClientRequest, *, deadline: float, tls: SSLContext | None = None
+) -> HttpAnswer:
     """Send a request and return the start of its answer, or raise a SourceError that names the cause."""
     if address.is_tls:
         with open_response(address, request, deadline=deadline, tls=tls) as response:

@@ -36,7 +36,7 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
+class ClientRequest:
     """Hold one request; ``path`` follows the prefix of the server's address."""
 
     method: str = "GET"
@@ -60,7 +60,7 @@ class AnswerTooLong(MalformedAnswer):
 
 def send(
     address: ServerAddress,
-    request: HttpRequest,
+    request: ClientRequest,
     *,
     deadline: float,
     tls: SSLContext | None = None,
@@ -76,7 +76,7 @@ def send(
 
 @contextlib.contextmanager
 def open_response(
-    address: ServerAddress, request: HttpRequest, *, deadline: float, tls: SSLContext | None = None
+    address: ServerAddress, request: ClientRequest, *, deadline: float, tls: SSLContext | None = None
 ) -> Iterator[HTTPResponse]:
     """Send a request and yield the response, whose body the caller reads inside the ``with`` block.
 
@@ -102,10 +102,10 @@ def open_response(
         raise ServerError(f"{address} sent an incomplete or invalid HTTP answer: {escape(repr(error), 300)}") from error
 
 
-def form_request(path: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpRequest:
+def form_request(path: str, form: Mapping[str, str], headers: Mapping[str, str]) -> ClientRequest:
     """Return a POST request with the fields of a form, which may be longer than a URL can be."""
     described = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
-    return HttpRequest(method="POST", path=path, headers=described, body=urlencode(form).encode("ascii"))
+    return ClientRequest(method="POST", path=path, headers=described, body=urlencode(form).encode("ascii"))
 
 
 def read_blocks(response: HTTPResponse, limit_bytes: int) -> Iterator[bytes]:
@@ -173,7 +173,7 @@ def connect(address: ServerAddress, deadline: float, tls: SSLContext | None = No
         raise
 
 
-def serialize(address: ServerAddress, request: HttpRequest) -> bytes:
+def serialize(address: ServerAddress, request: ClientRequest) -> bytes:
     """Return the bytes of a request, after which the server closes the connection."""
     # A request without a body needs no length, unless its method usually has one.
     has_length = request.body or request.method not in {"GET", "HEAD"}

@@ -156,20 +156,20 @@ class UnknownProgram(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeviceDecision:
     """Return whether a device may be opened, and at which instruction that was decided."""
 
     is_allowed: bool
     decided_at: int
 
 
-def judge(program: bytes, major: int, minor: int) -> Verdict:
+def judge(program: bytes, major: int, minor: int) -> DeviceDecision:
     """Ask a program about reading and writing one character device."""
     access = READ_AND_WRITE << 16 | CHARACTER_DEVICE
     return _run(program, struct.pack("=III", access, major, minor))
 
 
-def _run(program: bytes, context: bytes) -> Verdict:
+def _run(program: bytes, context: bytes) -> DeviceDecision:
     if len(program) % _INSTRUCTION.size:
         raise UnknownProgram("half an instruction at its end")
     instructions = list(_INSTRUCTION.iter_unpack(program))
@@ -184,7 +184,7 @@ def _run(program: bytes, context: bytes) -> Verdict:
             raise UnknownProgram("an unknown register")
         kind = code & 7
         if kind == _JUMP and code & 0xF0 == _EXIT:
-            return Verdict(registers[0] & _WORD != 0, position)
+            return DeviceDecision(registers[0] & _WORD != 0, position)
         if kind in (_JUMP, _JUMP32):
             operand = registers[source] if code & _FROM_REGISTER else immediate & _LONG
             position += offset if _is_taken(code, registers[target], operand) else 0

@@ -12,7 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from slurmscope.simulator.cluster.machines import (
-    FreeResources,
+    FreeMachines,
     Machine,
     ResourceRequest,
     Room,
@@ -196,7 +196,7 @@ def simulate(shape: Shape, *, now: int, name: str = CLUSTER_NAME) -> SimulatedCl
         rows_wanted=shape.jobs,
         users=users,
         partitions={partition.name: partition for partition in partitions},
-        floor=FreeResources(machines, partitions),
+        floor=FreeMachines(machines, partitions),
     )
     _fill_conditioned_nodes(submission, machines)
     add_special_jobs(submission)

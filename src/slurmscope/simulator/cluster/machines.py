@@ -213,7 +213,7 @@ class Room:
         self.gpus -= request.gpus
 
 
-class FreeResources:
+class FreeMachines:
     """Hold all nodes with what they have free; placing a job changes it."""
 
     def __init__(self, machines: Sequence[Machine], partitions: Sequence[Partition]) -> None:

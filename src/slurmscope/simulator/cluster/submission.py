@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
-from slurmscope.simulator.cluster.machines import FreeResources, ResourceRequest
+from slurmscope.simulator.cluster.machines import FreeMachines, ResourceRequest
 from slurmscope.simulator.cluster.people import pick_job_name, pick_user
 from slurmscope.simulator.cluster.records import Partition, SimulatedJob, User
 from slurmscope.simulator.cluster.texts import MIB
@@ -33,7 +33,7 @@ class Submission:
         rows_wanted: int,
         users: tuple[User, ...],
         partitions: Mapping[str, Partition],
-        floor: FreeResources,
+        floor: FreeMachines,
     ) -> None:
         self.random = random
         self.now = now

@@ -231,7 +231,7 @@ class SplitSeries:
         return [(source, own) for source, own in parts if own]
 
 
-class ClusterSeries:
+class SeriesByCluster:
     """Query the source of the cluster whose jobs are meant; other clusters may have the same job IDs."""
 
     max_concurrent_queries = 1

@@ -16,7 +16,7 @@ import pytest
 
 from slurmscope.core.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.http.client.address import parse_address
-from slurmscope.http.client.request import HttpAnswer, HttpRequest, form_request, send, tls_context
+from slurmscope.http.client.request import ClientRequest, HttpAnswer, form_request, send, tls_context
 from tests.fakes.certificates import encrypt_key, make_authority, make_identity
 from tests.fakes.prometheus_server import ReceivedQuery, read_form
 from tests.fakes.scripted_server import (
@@ -32,7 +32,7 @@ from tests.fakes.scripted_server import (
 
 def fetch(url: str, *, seconds: float = GENEROUS_SECONDS, limit_bytes: int = 1000) -> HttpAnswer:
     deadline = time.monotonic() + seconds
-    request = HttpRequest(path="/slurm/v0.0.42/jobs/", headers={"X-A": "b"})
+    request = ClientRequest(path="/slurm/v0.0.42/jobs/", headers={"X-A": "b"})
     return send(parse_address(url), request, deadline=deadline, limit_bytes=limit_bytes)
 
 
@@ -90,7 +90,7 @@ def test_method_and_body_are_sent(method: str, body: bytes) -> None:
         seen.append(read_whole_request(connection))
         connection.sendall(http_answer(202, b""))
 
-    request = HttpRequest(method=method, path="/x", headers={"Content-Type": "text/plain"}, body=body)
+    request = ClientRequest(method=method, path="/x", headers={"Content-Type": "text/plain"}, body=body)
     with scripted_server(handle) as url:
         answer = send(parse_address(f"{url}/prefix"), request, deadline=time.monotonic() + GENEROUS_SECONDS)
 
@@ -240,15 +240,15 @@ def test_tls_certificate_is_verified(tmp_path: Path) -> None:
         address = parse_address(url.replace("http:", "https:"))
         trusting = tls_context(authority.cert)
         deadline = time.monotonic() + GENEROUS_SECONDS
-        assert b"{}" == send(address, HttpRequest(), deadline=deadline, tls=trusting).body
+        assert b"{}" == send(address, ClientRequest(), deadline=deadline, tls=trusting).body
         for untrusting in (tls_context(), None):  # None: the system's authorities, never plain text
             with pytest.raises(
                 ServerRefused, match=rf"^the certificate of {address} is not trusted: unable to get local"
             ):
-                send(address, HttpRequest(), deadline=deadline, tls=untrusting)
+                send(address, ClientRequest(), deadline=deadline, tls=untrusting)
         named = replace(address, host="localhost")
         with pytest.raises(ServerRefused, match="is not trusted: Hostname mismatch, certificate is not valid for"):
-            send(named, HttpRequest(), deadline=deadline, tls=trusting)
+            send(named, ClientRequest(), deadline=deadline, tls=trusting)
 
 
 def test_client_certificate_is_sent_to_a_server_that_requires_one(tmp_path: Path) -> None:
@@ -272,9 +272,9 @@ def test_client_certificate_is_sent_to_a_server_that_requires_one(tmp_path: Path
         deadline = time.monotonic() + GENEROUS_SECONDS
         for files in ((client.cert, client.key), (both, None)):
             tls = tls_context(authority.cert, *files)
-            assert b"'client'" in send(address, HttpRequest(), deadline=deadline, tls=tls).body
+            assert b"'client'" in send(address, ClientRequest(), deadline=deadline, tls=tls).body
         with pytest.raises(ServerRefused, match=rf"^TLS with {address} failed: .*alert certificate required$"):
-            send(address, HttpRequest(), deadline=deadline, tls=tls_context(authority.cert))
+            send(address, ClientRequest(), deadline=deadline, tls=tls_context(authority.cert))
 
 
 def test_client_certificate_that_cannot_be_used_is_a_config_error(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands.executables import answer
 from slurmscope.simulator.history.accounting import JoinedAccounting, SimulatedAccounting
 from slurmscope.simulator.history.history import History
-from slurmscope.simulator.history.workload_series import ClusterSeries, SimulatedSeries
+from slurmscope.simulator.history.workload_series import SeriesByCluster, SimulatedSeries
 from slurmscope.slurm.cluster_names import read_all_names, read_own_name
 
 NOW = int(time.time())
@@ -62,7 +62,7 @@ def test_joined_accounting_has_the_jobs_of_all_clusters() -> None:
 
 def test_equal_jobs_have_the_numbers_of_their_own_cluster() -> None:
     sources = {name: SimulatedSeries(known.find_workload) for name, known in ACCOUNTS.items()}
-    joined = ClusterSeries(sources)
+    joined = SeriesByCluster(sources)
     ended = {name: {record.job_id: record for record in known.read_ended(0, NOW)} for name, known in ACCOUNTS.items()}
     common = sorted(ended["alpha"].keys() & ended["beta"].keys())
     assert common
