@@ -66,7 +66,6 @@ class DatabaseAccounting:
             return self._clusters(session)
 
     def of(self, cluster: str) -> DatabaseAccounting:
-        """Return the accounting of one cluster."""
         return DatabaseAccounting(replace(self._settings, clusters=(cluster,)))
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:

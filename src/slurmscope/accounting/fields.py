@@ -78,7 +78,6 @@ def parse_submit_time(text: str) -> int:
 
 
 def parse_job_id(text: str) -> int:
-    """Parse the unique id of a job."""
     if not _NUMBER.match(text):
         raise ValueError(f"{text[:40]!r} is not a job ID")
     return int(text)

@@ -209,7 +209,6 @@ class GrantSettings:
 
 
 def database_sections() -> Iterator[Section]:
-    """Yield the settings of slurmscope database."""
     yield Section(name="accounting", type=AccountingSettings)
     yield Section(name="database", type=GrantSettings)
 

@@ -89,7 +89,6 @@ def decode_record(
 
 
 def decode_step(row: DatabaseRow) -> StepRecord:
-    """Return the record of a row of the step view."""
     return _complete_step(**_decode(STEP_FIELDS, row))
 
 

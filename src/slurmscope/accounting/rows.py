@@ -85,7 +85,6 @@ def name_tres(rows: Iterable[Sequence[Any]]) -> dict[int, str]:
 
 
 def name_step(number: int) -> str:
-    """Return the name of a step."""
     return _STEP_NAMES.get(number, str(number))
 
 
@@ -131,7 +130,6 @@ def decode_array_ids(row: DatabaseRow) -> tuple[int | None, int | None]:
 
 
 def decode_het_ids(row: DatabaseRow) -> tuple[int | None, int | None]:
-    """Return heterogeneous job and offset."""
     if not row["het_job_id"] or row["het_job_offset"] == _NO_VALUE:
         return None, None
     return row["het_job_id"], row["het_job_offset"]

@@ -59,11 +59,9 @@ class SacctAccounting:
         self._names = ClusterNames(partial(_read_names, run, tuple(clusters)))
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the names of the clusters."""
         return self._names.get()
 
     def of(self, cluster: str) -> SacctAccounting:
-        """Return the accounting of one cluster."""
         if self._which == "--local":
             return self
         return SacctAccounting(self._run, self._require_all_jobs, clusters=(cluster,))

@@ -128,7 +128,6 @@ def _connect(connection: Any, settings: AccountingSettings) -> None:
 
 
 def server_name(settings: AccountingSettings) -> str:
-    """Return the name of the server in messages."""
     place = str(settings.socket) if settings.socket else f"{settings.host}:{settings.port}"
     return f"database {settings.database} at {escape(place, _MESSAGE_LIMIT)}"
 
@@ -240,27 +239,22 @@ def render_select(columns: Sequence[str], table: str) -> str:
 
 
 def job_view(cluster: str) -> str:
-    """Return the name of the job view of a cluster."""
     return f"slurmscope_{cluster}_job_view"
 
 
 def step_view(cluster: str) -> str:
-    """Return the name of the step view of a cluster."""
     return f"slurmscope_{cluster}_step_view"
 
 
 def clusters_of(tables: Sequence[str]) -> tuple[str, ...]:
-    """Return the clusters whose job views are among these tables."""
     return tuple(found[1] for found in map(_JOB_VIEW.match, sorted(tables)) if found)
 
 
 def view_names(clusters: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of all views for these clusters."""
     return tuple(view_columns(clusters))
 
 
 def view_columns(clusters: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the columns of all views for these clusters."""
     columns: dict[str, tuple[str, ...]] = {SEED_VIEW: _SEED_COLUMNS, TRES_VIEW: TRES_COLUMNS}
     for cluster in clusters:
         columns |= {job_view(cluster): tuple(JOB_COLUMNS), step_view(cluster): tuple(STEP_COLUMNS)}

@@ -40,7 +40,7 @@ AuditedAccess = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """Hold one access: time, viewer and role, route and subject."""
+    """One access: time, viewer and role, route and subject."""
 
     audit_id: int
     at_seconds: int

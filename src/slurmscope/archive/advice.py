@@ -54,7 +54,7 @@ _RUN_COLUMNS = tuple(
 
 
 class Advice(NamedTuple):
-    """Hold one suggestion with the run that got it."""
+    """One suggestion with the run that got it."""
 
     rule: str
     suggestion: str

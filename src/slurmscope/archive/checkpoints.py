@@ -73,7 +73,6 @@ class Checkpoints:
             self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
 
     def is_opted_out(self, user: str) -> bool:
-        """Return whether a user opted out of mails."""
         return self._scalar(OPT_OUTS, "user", user=person_name(user)) is not None
 
     def _set_opt_out(self, user: str, *, is_opted_out: bool) -> None:

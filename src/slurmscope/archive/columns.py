@@ -32,7 +32,6 @@ METADATA = MetaData()
 
 
 def name_type(length: int = NAME_LENGTH) -> String:
-    """Return the type of a column with names."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 

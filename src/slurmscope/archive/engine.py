@@ -74,7 +74,6 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Yield a connection for queries."""
         with self._raising_archive_errors(), self._lend(self._engine.connect) as connection:
             self._check_schema(connection)
             yield connection

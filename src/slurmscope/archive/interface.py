@@ -54,7 +54,7 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """Hold one page of a list; ``next_key`` is None on the last."""
+    """One page of a list; ``next_key`` is None on the last."""
 
     rows: tuple[JobRow, ...]
     next_key: PagePosition | None
@@ -74,7 +74,7 @@ class GroupBy(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseTotal:
-    """Hold totals of jobs; ``key`` is a name, or a day as YYYY-MM-DD (UTC, of submission).
+    """Totals of jobs; ``key`` is a name, or a day as YYYY-MM-DD (UTC, of submission).
 
     ``measured_core_seconds`` is the part of ``core_seconds`` whose use was measured: ``used_core_seconds`` is out of
     that part. The same holds for GPUs.
@@ -234,7 +234,7 @@ class NotedThing(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Hold a note of a member of staff."""
+    """A note of a member of staff."""
 
     note_id: int
     author: str
@@ -244,7 +244,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedView:
-    """Hold a filter of the job list with a name."""
+    """A filter of the job list with a name."""
 
     view_id: int
     owner: str

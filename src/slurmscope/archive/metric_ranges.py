@@ -109,7 +109,7 @@ class MetricRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHistogram:
-    """Hold how many jobs are in each class of a metric, of the newest ones."""
+    """How many jobs are in each class of a metric, of the newest ones."""
 
     metric: JobMetric
     counts: tuple[int, ...]

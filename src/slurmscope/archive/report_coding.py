@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a report of a job as bytes and read it again, in this release or a later one; thin curves of old jobs.
 
-Keys that are not known any more are passed over, and what an older report does not have gets its default. StoredCurves are
+Keys that are not known any more are passed over, and what an older report does not have gets its default. Curves are
 stored separately, because they are deleted earlier.
 
 A point becomes the mean of those that it replaces; of memory it becomes the highest, so that a peak near the limit is
@@ -80,7 +80,7 @@ ReportType = TypeVar("ReportType")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCurves:
-    """Hold all curves of a report; without heat maps, and where nothing was thinned, only the charts are stored."""
+    """All curves of a report; without heat maps, and where nothing was thinned, only the charts are stored."""
 
     charts: tuple[Chart, ...]
     heat_maps: tuple[HeatMap, ...] = ()
@@ -92,7 +92,7 @@ _decode_curves = msgspec.json.Decoder(tuple[Chart, ...] | StoredCurves).decode
 
 
 class Encoded(NamedTuple):
-    """Hold a report in two parts; ``curves`` is empty where there are none."""
+    """A report in two parts; ``curves`` is empty where there are none."""
 
     body: bytes
     curves: bytes

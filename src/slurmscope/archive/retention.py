@@ -106,7 +106,7 @@ def delete_day(connection: Connection, day: int, before_seconds: int) -> int:
 
 
 class _LockedSums(NamedTuple):
-    """Hold the sums of a day in one table, under one first part of the key; ``jobs`` has one number for each row."""
+    """The sums of a day in one table, under one first part of the key; ``jobs`` has one number for each row."""
 
     table: Table
     first_key: str | None

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
-    """Hold all that is written of one report."""
+    """All that is written of one report."""
 
     report: JobReport
     values: ColumnValues

@@ -30,7 +30,7 @@ LONGEST_ANSWER_SECONDS = 10.0
 
 
 class _Statements(NamedTuple):
-    """Hold the SQL statements of one server for a lock; a true result or 1 means yes."""
+    """The SQL statements of one server for a lock; a true result or 1 means yes."""
 
     set_up: str
     take: str
@@ -64,7 +64,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_ -]{1,64}\Z")
 
 
 class SessionLock(Protocol):
-    """Hold a lock that one process at a time can take; not thread-safe. Failures are raised as ``ArchiveError``."""
+    """A lock that one process at a time can take; not thread-safe. Failures are raised as ``ArchiveError``."""
 
     def hold(self) -> bool:
         """Take the lock if it is free, or confirm that it is still held; return whether this process has it."""
@@ -75,7 +75,6 @@ class SessionLock(Protocol):
         ...
 
     def release(self) -> None:
-        """Release the lock."""
         ...
 
 

@@ -52,7 +52,6 @@ class SqlStaffNotes:
             return tuple(Note(**row) for row in connection.execute(statement).mappings())
 
     def add_note(self, viewer: Viewer, thing: NotedThing, text: str) -> None:
-        """Add a note of this viewer."""
         _require_staff(viewer)
         values = {**_key(thing), **self._signature(viewer), "text": short_text(text, MAX_NOTE)}
         with self._database.writing() as connection:
@@ -62,7 +61,6 @@ class SqlStaffNotes:
             connection.execute(insert(NOTES).values(values))
 
     def delete_note(self, viewer: Viewer, thing: NotedThing, note_id: int) -> None:
-        """Delete a note."""
         _require_staff(viewer)
         with self._database.writing() as connection:
             connection.execute(delete(NOTES).filter_by(**_key(thing)).where(NOTES.c.note_id == note_id))

@@ -83,7 +83,7 @@ class SummedNames(NamedTuple):
 
 
 class SubmitRange(NamedTuple):
-    """Hold a time of submission, its end not included; None is without bound."""
+    """A time of submission, its end not included; None is without bound."""
 
     since: int | None
     until: int | None

@@ -74,7 +74,6 @@ class LazyGroup(click.Group):
             return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by group."""
         # One column of names for all groups.
         width = max(map(len, COMMANDS))
         for title, commands in COMMAND_GROUPS.items():

@@ -47,12 +47,10 @@ class RoleCommand:
         yield from exporter_sections(self.role, self.collectors)
 
     def make_exporter(self, load: Callable[[], Config]) -> Exporter:
-        """Return the exporter of this role."""
         return Exporter(role=self.role, features=self.features, load=load, reports=self.reports)
 
 
 def find_role(name: str) -> RoleCommand:
-    """Return a role by its name."""
     return {"cluster": _cluster, "node": _node}[name]()
 
 

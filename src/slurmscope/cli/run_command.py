@@ -48,7 +48,7 @@ WRAPPER_OPTIONS = ("--endpoint", "--sample-rate", "--jobid", "--dry-run", "--ver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
-    """Hold the options as click parses them."""
+    """The options as click parses them."""
 
     command: tuple[str, ...]
     format: str

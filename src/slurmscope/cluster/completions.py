@@ -61,7 +61,7 @@ class ExitClass(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJob:
-    """Hold one ended run of a job; times are seconds since 1970.
+    """One ended run of a job; times are seconds since 1970.
 
     ``elapsed_seconds`` is None if it never ran, ``gpus`` if they could not be parsed. ``tasks`` is more than 1 for
     array tasks that were cancelled together before they started: accounting has one record for all of them.
@@ -126,7 +126,7 @@ UsageKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completions:
-    """Hold sums over all jobs that ended from ``since`` to ``read_until``, as known to accounting at the last reading.
+    """Sums over all jobs that ended from ``since`` to ``read_until``, as known to accounting at the last reading.
 
     ``unreadable_rows`` counts rows of the last sacct output that could not be parsed; they are in no sum.
     """

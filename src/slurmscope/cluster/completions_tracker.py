@@ -49,14 +49,14 @@ LONGEST_WINDOW_SECONDS = 3600
 
 
 class SteadyReadings(NamedTuple):
-    """Hold since when successful readings have followed each other without a gap, and the time of the last one."""
+    """Since when successful readings have followed each other without a gap, and the time of the last one."""
 
     since: int
     last: int
 
 
 class FirstReading(NamedTuple):
-    """Hold the time of the first successful reading from a mark, and up to when it read."""
+    """The time of the first successful reading from a mark, and up to when it read."""
 
     at: int
     until: int
@@ -64,7 +64,7 @@ class FirstReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionsState:
-    """Hold the state between two readings; times are seconds since 1970.
+    """The state between two readings; times are seconds since 1970.
 
     ``seen`` maps every counted job that ended at the ``mark`` or later to its end time.
     """

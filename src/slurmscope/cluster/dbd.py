@@ -44,7 +44,7 @@ from slurmscope.metrics.family import Family, Metric, counter, gauge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollupTimes:
-    """Hold the number and durations of usage rollups."""
+    """The number and durations of usage rollups."""
 
     runs: int
     seconds: float
@@ -55,7 +55,7 @@ class RollupTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollup:
-    """Hold the rollups of all clusters by origin: the daemon itself or a request."""
+    """The rollups of all clusters by origin: the daemon itself or a request."""
 
     origin: str
     times: RollupTimes
@@ -63,7 +63,7 @@ class Rollup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRollup:
-    """Hold the rollups of one cluster into hours, days or months.
+    """The rollups of one cluster into hours, days or months.
 
     The time of the last one is the time up to which usage has been summed.
     """
@@ -75,7 +75,7 @@ class ClusterRollup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dbd:
-    """Hold one snapshot of the statistics; rollups that never ran are left out."""
+    """One snapshot of the statistics; rollups that never ran are left out."""
 
     since: int | None
     rollups: tuple[Rollup, ...]

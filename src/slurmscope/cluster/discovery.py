@@ -44,7 +44,7 @@ from slurmscope.slurm.command import random_separator
 
 
 class DiscoveredNode(NamedTuple):
-    """Hold one node: its name in Slurm, the address at which slurmd is reached, and its host name.
+    """One node: its name in Slurm, the address at which slurmd is reached, and its host name.
 
     ``gpu_models`` has the GPUs by model, which is empty where the site configured none.
     """
@@ -62,7 +62,7 @@ class DiscoveredNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredNodes:
-    """Hold all nodes of the cluster, each once."""
+    """All nodes of the cluster, each once."""
 
     nodes: tuple[DiscoveredNode, ...]
 
@@ -133,13 +133,12 @@ class UnknownFilter(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Hold the port of targets, and the conditions that a node must meet."""
+    """The port of targets, and the conditions that a node must meet."""
 
     port: int
     conditions: Sequence[Condition] = field(default=())
 
     def accepts(self, node: DiscoveredNode) -> bool:
-        """Return whether a node meets all conditions."""
         return all(condition(node) for condition in self.conditions)
 
 
@@ -265,7 +264,6 @@ class DiscoverySettings:
 
 
 def read_nodes(slurm: Sources) -> DiscoveredNodes:
-    """Read all nodes."""
     separator = random_separator()
     return parse_discovery(slurm.run("sinfo", arguments(separator)), separator)
 
@@ -293,7 +291,6 @@ class Discovery:
         }
 
     def answer(self, request: HttpRequest) -> Response:
-        """Answer a request for targets."""
         try:
             selection = parse_selection(request.query, self._settings.port)
         except UnknownFilter as problem:

@@ -33,7 +33,7 @@ from slurmscope.slurm.command import RunCommand
 
 
 class NodeEvent(NamedTuple):
-    """Hold one time in which a node was not available; ``end_seconds`` is None while it lasts."""
+    """One time in which a node was not available; ``end_seconds`` is None while it lasts."""
 
     start_seconds: int
     end_seconds: int | None

@@ -34,7 +34,7 @@ from slurmscope.slurm.states import ENDED_STATES, PENDING, RUNNING
 
 
 class Total:
-    """Hold sums over jobs; memory is None if it is unknown for all of them."""
+    """Sums over jobs; memory is None if it is unknown for all of them."""
 
     __slots__ = ("cpus", "gres", "jobs", "memory_bytes", "nodes")
 
@@ -57,7 +57,7 @@ class Total:
 
 @dataclass(slots=True)
 class PendingCount:
-    """Hold a number of pending jobs and the earliest submit time among them."""
+    """A number of pending jobs and the earliest submit time among them."""
 
     jobs: int
     first_submit_seconds: int
@@ -69,7 +69,7 @@ def _totals() -> defaultdict[Any, Total]:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Hold the same jobs grouped in four ways; keys end in the state, those of ``waits`` in the reason."""
+    """The same jobs grouped in four ways; keys end in the state, those of ``waits`` in the reason."""
 
     owners: dict[tuple[str, str, str], Total] = field(default_factory=_totals)
     places: dict[tuple[tuple[str, ...], str, str], Total] = field(default_factory=_totals)
@@ -180,7 +180,6 @@ def view_families(view: View, sums: ViewSums) -> Iterator[Family]:
 
 
 def known_memory(sums: ViewSums) -> dict[Labels, int]:
-    """Return the memory sums that are known."""
     return {labels: total.memory_bytes for labels, total in sums.items() if total.memory_bytes is not None}
 
 

@@ -29,7 +29,7 @@ from slurmscope.slurm.text import cut, parse_whole, split_lines, words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class License:
-    """Hold the counts of one license; None for values that this Slurm version, or a local license, does not have.
+    """The counts of one license; None for values that this Slurm version, or a local license, does not have.
 
     ``last_consumed`` is the usage that the license server reported to slurmdbd, ``last_deficit`` the part of this
     cluster's licenses that is used elsewhere, both as of ``updated_timestamp``.
@@ -48,7 +48,7 @@ class License:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Licenses:
-    """Hold all licenses; ``unreadable_rows`` counts records that could not be parsed."""
+    """All licenses; ``unreadable_rows`` counts records that could not be parsed."""
 
     licenses: tuple[License, ...]
     unreadable_rows: int = 0

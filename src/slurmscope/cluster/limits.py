@@ -44,7 +44,7 @@ class LimitKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """Hold one limit that is set, under Slurm's name, in base units.
+    """One limit that is set, under Slurm's name, in base units.
 
     ``tres`` is the resource for the two kinds that count one. ``used`` is None for per-job limits, and for per-user
     limits that are set on an account.
@@ -59,7 +59,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssociationLimits:
-    """Hold the limits of an account, or of a user of an account if ``user`` is not empty."""
+    """The limits of an account, or of a user of an account if ``user`` is not empty."""
 
     account: str
     user: str = ""
@@ -69,7 +69,7 @@ class AssociationLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosLimits:
-    """Hold limits of a QOS: for all its jobs, for those of an account or for those of a user."""
+    """Limits of a QOS: for all its jobs, for those of an account or for those of a user."""
 
     account: str = ""
     user: str = ""
@@ -78,8 +78,6 @@ class QosLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qos:
-    """Hold one QOS."""
-
     name: str
     priority: int | None = None
     raw_usage_seconds: float | None = None
@@ -88,7 +86,7 @@ class Qos:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Hold all associations that have a limit, and every QOS.
+    """All associations that have a limit, and every QOS.
 
     ``unreadable_rows`` counts records that could not be parsed.
     """

@@ -21,7 +21,7 @@ from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """Hold the sums of nodes in one state and one set of partitions.
+    """The sums of nodes in one state and one set of partitions.
 
     The three mappings count generic resources by name and model; ``gres_unused`` counts as idle only if
     ``is_usable``. None means that no node of the group reported a value.
@@ -82,7 +82,6 @@ def cluster(group: NodeGroup) -> Iterable[Labels]:  # noqa: ARG001 - one of the 
 
 
 def partition(group: NodeGroup) -> Iterable[Labels]:
-    """Count a group in each of its partitions."""
     return ((name,) for name in group.partitions)
 
 

@@ -73,7 +73,6 @@ def each_node(nodes: Sequence[Node]) -> Iterator[Family]:
 
 
 def each_partition_of_each_node(nodes: Sequence[Node]) -> Family:
-    """Return the family that maps nodes to partitions."""
     return Family(PARTITION, {(node.name, partition): 1 for node in nodes for partition in node.partitions})
 
 

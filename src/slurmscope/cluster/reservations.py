@@ -32,7 +32,7 @@ from slurmscope.slurm.text import cut, parse_whole, split_lines, words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Hold one reservation; times are seconds since 1970, None if not reported.
+    """One reservation; times are seconds since 1970, None if not reported.
 
     ``nodes`` is None if the host list could not be expanded; ``partition`` is empty if the reservation has none.
     """
@@ -50,7 +50,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservations:
-    """Hold all reservations; ``unreadable_rows`` counts records that could not be parsed."""
+    """All reservations; ``unreadable_rows`` counts records that could not be parsed."""
 
     reservations: tuple[Reservation, ...]
     unreadable_rows: int = 0

@@ -18,7 +18,7 @@ from slurmscope.metrics.family import Family, Labels, Metric, counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcQueue:
-    """Hold the statistics of slurmctld's queue for one message type.
+    """The statistics of slurmctld's queue for one message type.
 
     A cycle processes several requests under one lock.
     """
@@ -31,7 +31,7 @@ class RpcQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRpcs:
-    """Hold the requests of one message type; ``queue`` is None if there is no queue."""
+    """The requests of one message type; ``queue`` is None if there is no queue."""
 
     message: str
     requests: int
@@ -41,7 +41,7 @@ class MessageRpcs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRpcs:
-    """Hold the requests of one user; several uids may have one name (``nobody``)."""
+    """The requests of one user; several uids may have one name (``nobody``)."""
 
     user: str
     uid: int
@@ -61,7 +61,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Hold a line at the margin and the rows below it, without their tab."""
+    """A line at the margin and the rows below it, without their tab."""
 
     heading: str
     rows: tuple[str, ...]
@@ -143,7 +143,6 @@ def parse_messages(rows: Iterable[str], command: str) -> tuple[MessageRpcs, ...]
 
 
 def parse_users(rows: Iterable[str], command: str) -> tuple[UserRpcs, ...]:
-    """Read the requests by user."""
     return tuple(
         UserRpcs(user=name, uid=uid, requests=count, seconds=_seconds(numbers, name, command))
         for name, uid, count, numbers in _rpc_rows(rows, command)
@@ -193,7 +192,7 @@ def _queue(numbers: Mapping[str, int | None]) -> RpcQueue | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcMetrics:
-    """Hold the four RPC metrics of one daemon."""
+    """The four RPC metrics of one daemon."""
 
     requests: Metric
     seconds: Metric
@@ -208,14 +207,13 @@ class RpcMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSums:
-    """Hold the number of requests and the time spent on them, by label values."""
+    """The number of requests and the time spent on them, by label values."""
 
     requests: dict[Labels, int]
     seconds: dict[Labels, float]
 
 
 def declare_rpc_metrics(prefix: str, daemon: str) -> RpcMetrics:
-    """Declare the RPC metrics of one daemon."""
     seconds_help = f"Time {daemon} spent on requests"
     return RpcMetrics(
         requests=counter(f"{prefix}_requests_total", f"Requests to {daemon} by message.", "message"),

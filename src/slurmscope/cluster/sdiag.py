@@ -37,7 +37,7 @@ from slurmscope.exporter.collector import Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Hold the numbers of threads and of messages waiting to be sent."""
+    """The numbers of threads and of messages waiting to be sent."""
 
     threads: int | None = None
     is_rpc_queue_enabled: bool | None = None
@@ -50,7 +50,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvents:
-    """Hold job event counts, and the number of jobs at the last count of slurmctld."""
+    """Job event counts, and the number of jobs at the last count of slurmctld."""
 
     submitted: int | None = None
     started: int | None = None
@@ -64,7 +64,7 @@ class JobEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainScheduler:
-    """Hold the cycles of the main scheduler; a depth is the number of jobs examined in a cycle.
+    """The cycles of the main scheduler; a depth is the number of jobs examined in a cycle.
 
     Slurm prints means as integers. A sum made from them could decrease, so there is none.
     """
@@ -81,7 +81,7 @@ class MainScheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """Hold the cycles of the backfill scheduler.
+    """The cycles of the backfill scheduler.
 
     ``try`` depths count only jobs that had a chance to start; the table size is the number of time slots considered
     in a cycle.
@@ -109,7 +109,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diag:
-    """Hold one snapshot of the statistics.
+    """One snapshot of the statistics.
 
     ``outgoing`` counts messages waiting to be sent to nodes, by type; slurmctld updates it every 30 seconds.
     """

@@ -30,7 +30,7 @@ from slurmscope.metrics.family import Family, Labels, Metric, gauge, info
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Hold one association: an account, or a user of an account if ``user`` is not empty.
+    """One association: an account, or a user of an account if ``user`` is not empty.
 
     None means that Slurm has no such value: accounts have no ``fairshare`` under the fair-tree algorithm, and an
     association that uses the shares of its parent has neither ``raw_shares`` nor ``level``. ``level`` is infinite
@@ -56,7 +56,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Hold all associations, parents before their children.
+    """All associations, parents before their children.
 
     ``unreadable_rows`` counts rows that could not be parsed.
     """

@@ -53,7 +53,7 @@ _POWER_SAVING_FLAGS = frozenset({"powered_down", "powering_up"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGres:
-    """Hold one generic resource of a node; ``model`` is empty if the site configured none."""
+    """One generic resource of a node; ``model`` is empty if the site configured none."""
 
     name: str
     model: str
@@ -62,7 +62,7 @@ class NodeGres:
 
 
 class Node(NamedTuple):
-    """Hold one node.
+    """One node.
 
     ``base_state`` is one of :data:`BASE_STATES`. ``state_text`` is what ``sinfo --long`` shows: one word and at most
     one suffix, which hides most flags. The reason fields are set for down and drained nodes. ``gres`` is None if it
@@ -93,7 +93,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """Hold one snapshot of all nodes; each appears once, also if it is in several partitions.
+    """One snapshot of all nodes; each appears once, also if it is in several partitions.
 
     ``unreadable_rows`` counts rows that could not be parsed; their nodes are missing.
     """

@@ -19,7 +19,6 @@ INFO = info("slurm_info", "Name of the cluster and Slurm version of its controll
 
 
 def collect(options: NoOptions, *, config: ControllerConfig) -> Iterator[Family]:  # noqa: ARG001 - the protocol
-    """Yield the info metric."""
     yield Family(INFO, {(config.cluster_name, config.slurm_version): 1.0})
 
 

@@ -38,7 +38,7 @@ WAIT_BUCKETS_SECONDS = (
 
 
 class JobGroup(NamedTuple):
-    """Hold sums over jobs that have account, user and so on in common.
+    """Sums over jobs that have account, user and so on in common.
 
     ``jobs`` is their number; a pending array of 1,000 tasks counts as 1,000. The numbers after it are sums over all of
     them: allocated resources, or requested ones while pending. ``partitions`` has more than one name if a pending job
@@ -64,13 +64,12 @@ class JobGroup(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the jobs have ended."""
         return self.state in ENDED_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class JobStart:
-    """Hold a number of jobs that started after the same wait time."""
+    """A number of jobs that started after the same wait time."""
 
     partition: str
     qos: str
@@ -80,14 +79,14 @@ class JobStart:
 
 @dataclass(frozen=True, slots=True)
 class WaitTally:
-    """Hold the wait time histogram since the exporter started; the last bucket has no upper bound."""
+    """The wait time histogram since the exporter started; the last bucket has no upper bound."""
 
     counts: tuple[int, ...]
     total_seconds: float
 
 
 class JobOwner(NamedTuple):
-    """Hold who runs a job, and where."""
+    """Who runs a job, and where."""
 
     account: str
     user: str
@@ -96,7 +95,7 @@ class JobOwner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """Hold one snapshot of all jobs known to the controller.
+    """One snapshot of all jobs known to the controller.
 
     ``starts`` are the jobs that started in the time window of the snapshot; ``waits`` sums them by partition and QOS
     over all snapshots. ``unreadable_rows`` counts rows that could not be parsed; they are in no group. ``owners``
@@ -112,7 +111,7 @@ class Jobs:
 
 
 class ListedJob(NamedTuple):
-    """Hold one job, or all pending tasks of an array."""
+    """One job, or all pending tasks of an array."""
 
     job_id: str
     array_job_id: str
@@ -130,7 +129,7 @@ class ListedJob(NamedTuple):
 
 
 class JobList(NamedTuple):
-    """Hold every job known to the controller, newest submission first for each job ID."""
+    """Every job known to the controller, newest submission first for each job ID."""
 
     jobs: tuple[ListedJob, ...]
     unreadable_rows: int = 0

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Hold two clocks: ``monotonic`` for durations, ``wall`` for dates."""
+    """Two clocks: ``monotonic`` for durations, ``wall`` for dates."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

@@ -74,7 +74,7 @@ REMOVED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Hold a value and its origin: a flag, an environment variable, a file, or the default."""
+    """A value and its origin: a flag, an environment variable, a file, or the default."""
 
     value: object
     origin: str
@@ -82,7 +82,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Hold the resolved settings of one role."""
+    """The resolved settings of one role."""
 
     sections: tuple[Section, ...]
     values: Mapping[str, Resolved]
@@ -161,7 +161,6 @@ def own_environment() -> Mapping[str, str]:
 
 
 def parse_path(given: object) -> Path:
-    """Parse a path."""
     text = parse_text(given)
     if not text:
         raise ValueError("the path is empty; name a file or folder")

@@ -140,7 +140,6 @@ def environment_name(flag: str) -> str:
 
 
 def parser_for(default: object) -> Parse:
-    """Return the parser for the type of a default."""
     for kind, parse in _PARSERS:
         if isinstance(default, kind):
             return parse
@@ -169,7 +168,6 @@ def parse_count(given: object) -> int:
 
 
 def parse_text(given: object) -> str:
-    """Parse one line of text."""
     if not isinstance(given, str) or not given.isprintable():
         raise ValueError(f"{given!r} is not one line of text")
     return given

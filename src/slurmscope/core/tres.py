@@ -85,7 +85,7 @@ _GRES_PREFIX = "gres/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tres:
-    """Hold the amounts of one TRES list; None means that the list does not name the resource.
+    """The amounts of one TRES list; None means that the list does not name the resource.
 
     Sites may account for typed resources beside the untyped total of the same name. ``gres`` counts
     every device once: typed ones under their model, the rest of the total under an empty model.

@@ -58,12 +58,10 @@ class Reading:
     older_errors: tuple[str, ...] = ()
 
     def bind(self, sources: object) -> Read:
-        """Return the function that reads from these sources."""
         return self.open(sources) if self.open else partial(self.read, sources)
 
     @property
     def duration_metric(self) -> Metric | None:
-        """Return the metric for the duration of the latest reading under its older name."""
         if not self.older_duration:
             return None
         return compat_gauge(self.older_duration, f"Duration of the latest reading of {self.name} in milliseconds.")
@@ -102,7 +100,6 @@ class Collector:
 
     @property
     def reading_names(self) -> tuple[str, ...]:
-        """Return the names of the readings it needs."""
         return tuple(need if isinstance(need, str) else need.name for need in self.needs)
 
 

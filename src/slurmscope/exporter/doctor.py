@@ -81,7 +81,7 @@ ADVICE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Hold the results of all checks."""
+    """The results of all checks."""
 
     checks: tuple[Check, ...]
 

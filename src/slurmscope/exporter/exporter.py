@@ -185,7 +185,6 @@ class RunningExporter:
             self._warn_of_unused(config)
 
     def _warn_of_unused(self, config: Config) -> None:
-        """Log which changed settings take effect only after a restart."""
         for key, used in self._first_config.values.items():
             if key.startswith(FIXED_SETTINGS) and config.values[key].value != used.value:
                 logger.warning("this changed setting takes effect after a restart", extra=log.fields(key, key=key))

@@ -105,7 +105,6 @@ class OpenFeatures:
             self.add("", part)
 
     def add(self, name: str, part: Running) -> None:
-        """Add an open feature."""
         self._parts.append((name, part))
         self.readings.update((reading.name, reading) for reading in part.readings)
 

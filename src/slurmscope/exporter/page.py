@@ -43,14 +43,11 @@ class Busy(SlurmscopeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnabledCollector:
-    """Hold a collector that is enabled, with its options."""
-
     collector: Collector
     options: object
 
     @property
     def name(self) -> str:
-        """Return the collector's name."""
         return self.collector.name
 
     def has_values(self, snapshots: Mapping[str, Snapshot]) -> bool:
@@ -64,7 +61,7 @@ class EnabledCollector:
 
 @dataclass(frozen=True, slots=True)
 class CollectorOutcome:
-    """Hold the result of a collector's last run; the duration is that of the run, not of the scrape."""
+    """The result of a collector's last run; the duration is that of the run, not of the scrape."""
 
     is_success: bool
     duration_seconds: float
@@ -72,7 +69,7 @@ class CollectorOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CollectorHealth:
-    """Hold the outcome of each collector that ran, and whether each requested one succeeded."""
+    """The outcome of each collector that ran, and whether each requested one succeeded."""
 
     outcomes: Mapping[str, CollectorOutcome]
     is_success: Mapping[str, bool]
@@ -80,7 +77,7 @@ class CollectorHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageInput:
-    """Hold what one page is made from: the current readings, and the labels that must not be shown."""
+    """What one page is made from: the current readings, and the labels that must not be shown."""
 
     collectors: tuple[EnabledCollector, ...]
     snapshots: Mapping[str, Snapshot]
@@ -108,7 +105,7 @@ class PageInput:
 
 @dataclass(slots=True)
 class CachedPage:
-    """Hold the compressed output of the collectors, and their outcomes."""
+    """The compressed output of the collectors, and their outcomes."""
 
     blocks: list[bytes] = field(default_factory=list)
     outcomes: dict[str, CollectorOutcome] = field(default_factory=dict)

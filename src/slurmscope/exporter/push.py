@@ -126,7 +126,7 @@ class PushGateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PushTarget:
-    """Hold the address of a gateway, and the credentials apart from it so that messages never show them."""
+    """The address of a gateway, and the credentials apart from it so that messages never show them."""
 
     address: ServerAddress
     authorization: str = field(repr=False)

@@ -31,7 +31,7 @@ STILL_BEING_READ = "still being read"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Hold the last good value of a source and the outcome of the latest attempt to read it.
+    """The last good value of a source and the outcome of the latest attempt to read it.
 
     ``version`` changes with every good value. ``error`` is None if the latest attempt succeeded.
     """
@@ -48,15 +48,13 @@ class Snapshot:
 
 
 class PushedText(NamedTuple):
-    """Hold one pushed family as text."""
-
     header: bytes
     samples: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedPage:
-    """Hold the metrics that others pushed: compressed, and by name those families that the exporter has as well."""
+    """The metrics that others pushed: compressed, and by name those families that the exporter has as well."""
 
     blocks: tuple[bytes, ...] = ()
     beside: Mapping[str, PushedText] = field(default_factory=dict)

@@ -31,7 +31,7 @@ PROC_STAT = Path("/proc/stat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnProcess:
-    """Hold the resource use of this process."""
+    """The resource use of this process."""
 
     cpu_seconds: float
     resident_bytes: int

@@ -128,7 +128,7 @@ Key = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Hold the families of one group; times are seconds since 1970, 0 means never.
+    """The families of one group; times are seconds since 1970, 0 means never.
 
     ``ttl_seconds`` is what the last push asked for.
     """
@@ -151,7 +151,6 @@ class Group:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Return the size of the content."""
         return len(self.content())
 
     def expires_at(self, longest_seconds: float) -> float:
@@ -173,7 +172,6 @@ class Group:
 
 
 def key_of(labels: Mapping[str, str]) -> Key:
-    """Return the key of the group with these labels."""
     return tuple(sorted(labels.items()))
 
 

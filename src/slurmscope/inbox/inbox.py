@@ -39,7 +39,7 @@ _FAILURE_HELP = "Last Unix time when changing this group in the push inbox faile
 
 
 class InboxPage:
-    """Hold the page of the current groups."""
+    """The page of the current groups."""
 
     def __init__(self, store: GroupStore, shared: Mapping[str, object]) -> None:
         """Take the groups, and the names of metrics that the exporter has as well."""
@@ -50,7 +50,6 @@ class InboxPage:
         self._page = PushedPage()
 
     def get(self) -> PushedPage:
-        """Return the page."""
         with self._lock:
             version = self._store.version
             groups = self._store.groups()
@@ -95,7 +94,6 @@ class PushEndpoint:
     """Check who pushes, parse the push, and store it."""
 
     def __init__(self, store: GroupStore) -> None:
-        """Take the store of groups."""
         self._store = store
         route = Route(answer=self.answer, find_upload=self.find_upload, methods=("PUT", "POST", "DELETE"))
         self.routes = dict.fromkeys(PREFIXES, route)

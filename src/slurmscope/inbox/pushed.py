@@ -33,7 +33,7 @@ class PushConflict(SlurmscopeError):
 
 @dataclass(frozen=True, slots=True)
 class PushedFamily:
-    """Hold one family of one group: numbers by series, both as they are served."""
+    """One family of one group: numbers by series, both as they are served."""
 
     name: str
     type: Type
@@ -54,7 +54,6 @@ class PushedFamily:
 
     @property
     def lines(self) -> str:
-        """Return the samples."""
         return "".join(f"{series} {number}\n" for series, number in self.samples.items())
 
 

@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 
 def parse_size(given: object) -> int:
-    """Parse a size in bytes."""
     return parse_bytes(parse_text(str(given)))
 
 
@@ -170,7 +169,7 @@ WAIT_SECONDS = 30.0
 
 
 class GroupStore:
-    """Hold all groups; every method may be called from any thread."""
+    """All groups; every method may be called from any thread."""
 
     def __init__(
         self,
@@ -239,7 +238,6 @@ class GroupStore:
         self._next_expiry = 0.0
 
     def count_refusal(self, reason: str) -> None:
-        """Count a refused push."""
         with self._reading:
             self.refused[reason or "other"] += 1
 

@@ -16,7 +16,7 @@ from slurmscope.jobs.header_options import parse_suggestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """Hold what a run requested and how it ended; None is unknown, and as a time limit unlimited."""
+    """What a run requested and how it ended; None is unknown, and as a time limit unlimited."""
 
     shown_id: str
     state: str
@@ -31,7 +31,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
-    """Hold what a run reserved less than the advised one; None where the advice is not about it, or it is unknown.
+    """What a run reserved less than the advised one; None where the advice is not about it, or it is unknown.
 
     Negative where the run reserved more, because it took longer.
     """
@@ -43,7 +43,7 @@ class Savings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceOutcome:
-    """Hold one finding of an earlier run, and what the later run of the same name made of it."""
+    """One finding of an earlier run, and what the later run of the same name made of it."""
 
     rule: str
     suggestion: str
@@ -68,7 +68,7 @@ class AdviceGroup(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceTotal:
-    """Hold totals of outcomes; ``key`` is a rule, a user, or a month as YYYY-MM. A whole array counts once."""
+    """Totals of outcomes; ``key`` is a rule, a user, or a month as YYYY-MM. A whole array counts once."""
 
     key: str
     advised: int

@@ -29,7 +29,7 @@ A share of the peak would be wrong: a program that continues on one core after a
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """Hold curves by their labels, all on the same times."""
+    """Curves by their labels, all on the same times."""
 
     times: tuple[float, ...]
     rows: Mapping[tuple[str, ...], AlignedValues]

@@ -22,7 +22,7 @@ _NAMES = (
 
 
 class Ending(NamedTuple):
-    """Hold how a process ended, as the end of a sentence, and what to do."""
+    """How a process ended, as the end of a sentence, and what to do."""
 
     text: str
     advice: str = _CHECK_OUTPUT

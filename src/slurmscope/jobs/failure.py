@@ -21,7 +21,7 @@ from slurmscope.jobs.summary import JobSummary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Hold what went wrong in a job, as far as accounting and measurements say."""
+    """What went wrong in a job, as far as accounting and measurements say."""
 
     explanation: str
     """What happened, in one or two sentences."""
@@ -52,7 +52,7 @@ _PATTERN = re.compile(r"%(?P<width>[0-9]{0,2})(?P<code>[%AaJjNnstuxb])")
 
 
 class OutputFiles(NamedTuple):
-    """Hold the paths; ``is_assumed`` where they are Slurm's default, which the script may have changed."""
+    """The paths; ``is_assumed`` where they are Slurm's default, which the script may have changed."""
 
     stdout: str
     stderr: str

@@ -24,14 +24,14 @@ _SIZE_ORDER = (*_SIZE_OPTIONS, "gpus-per-node", "gres", *MEMORY_OPTIONS, "time")
 
 
 class Amount(NamedTuple):
-    """Hold an amount to request, and why."""
+    """An amount to request, and why."""
 
     value: float
     reason: str
 
 
 class SizeChanges(NamedTuple):
-    """Hold changes of nodes, cores and GPUs, the size with them, and whether the same tasks run on fewer nodes."""
+    """Changes of nodes, cores and GPUs, the size with them, and whether the same tasks run on fewer nodes."""
 
     changes: tuple[OptionChange, ...]
     size: RequestedSize
@@ -39,7 +39,6 @@ class SizeChanges(NamedTuple):
 
 
 def submitted_size(summary: JobSummary) -> RequestedSize:
-    """Return what the job requested."""
     record = summary.record
     return RequestedSize(
         nodes=max(1, record.node_count),
@@ -104,7 +103,6 @@ def change_memory(summary: JobSummary, memory: Amount, size: RequestedSize) -> O
 
 
 def change_time(summary: JobSummary, limit: Amount) -> OptionChange:
-    """Return the change of the time limit."""
     options = submit_options(summary.record.submit_line)
     known = "" if summary.time.asked is None else _value(time_line(int(summary.time.asked)))
     return OptionChange(

@@ -37,7 +37,7 @@ _FOLDED = re.compile(r"(?:lowest|median|highest) of [0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSummary:
-    """Hold the mean, lowest and highest value of one row; None where nothing was measured."""
+    """The mean, lowest and highest value of one row; None where nothing was measured."""
 
     label: str
     mean: float | None

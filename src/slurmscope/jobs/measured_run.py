@@ -31,7 +31,7 @@ PLAUSIBLE = 1e24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """Hold one run; ``nodes`` are those of the job, whether they were measured or not.
+    """One run; ``nodes`` are those of the job, whether they were measured or not.
 
     Curves and totals are labelled with these nodes, and hold finite numbers of 0 and more within the time of the run.
     """

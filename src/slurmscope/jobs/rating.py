@@ -30,7 +30,7 @@ class Rating(enum.StrEnum):
 
 
 class RatedJob(NamedTuple):
-    """Hold what a rating depends on besides the number; the default is that of a sum over many jobs."""
+    """What a rating depends on besides the number; the default is that of a sum over many jobs."""
 
     state: str = "COMPLETED"
     run_seconds: float = math.inf
@@ -43,7 +43,6 @@ MANY_JOBS = RatedJob()
 
 
 def rated_job(summary: JobSummary) -> RatedJob:
-    """Return what ratings of a job depend on."""
     record = summary.record
     return RatedJob(record.state, summary.run_seconds, record.gpus, record.cpus, summary.memory.asked_bytes)
 

@@ -19,7 +19,7 @@ LOCAL_ID_BITS = 26
 
 
 class FederatedId(NamedTuple):
-    """Hold the parts of the ID of a job of a federation."""
+    """The parts of the ID of a job of a federation."""
 
     origin: int
     """Number that the federation gave the cluster to which the job was submitted."""
@@ -45,7 +45,7 @@ def is_one_job(shown_id: str, users: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """Hold one step; ``max_rss_bytes`` is MaxRSS: the peak of its largest task, as Slurm sampled it."""
+    """One step; ``max_rss_bytes`` is MaxRSS: the peak of its largest task, as Slurm sampled it."""
 
     name: str
     state: str
@@ -63,7 +63,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """Hold one run of one job; a task of an array, or a part of a heterogeneous job, is a job of its own.
+    """One run of one job; a task of an array, or a part of a heterogeneous job, is a job of its own.
 
     ``job_id`` is unique in the cluster, unlike the id that users see for an array task. Times are Unix times. Amounts
     are allocated, or requested by a job that has not started; None is unknown, and as a time limit unlimited.
@@ -135,7 +135,6 @@ class JobRecord:
 
     @property
     def gpus(self) -> int:
-        """Count GPUs of all types."""
         return sum(gres.count for gres in self.gres if gres.name == "gpu")
 
     @property
@@ -156,7 +155,6 @@ class JobRecord:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether this run has ended."""
         return self.state in ENDED_STATES or self.state == "REQUEUED"
 
     @property

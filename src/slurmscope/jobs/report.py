@@ -12,7 +12,7 @@ from slurmscope.jobs.summary import JobSummary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherRun:
-    """Hold what is known of another run of the same user, name and size; memory is per node, None is unknown."""
+    """What is known of another run of the same user, name and size; memory is per node, None is unknown."""
 
     state: str
     start_seconds: int
@@ -26,7 +26,7 @@ class OtherRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionChange:
-    """Hold one option of sbatch; ``submitted`` is empty where the job did not request it."""
+    """One option of sbatch; ``submitted`` is empty where the job did not request it."""
 
     option: str
     """The long name, without dashes."""
@@ -42,7 +42,7 @@ class OptionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreedResources:
-    """Hold what a run like this one would have left to others; None where the request does not get smaller."""
+    """What a run like this one would have left to others; None where the request does not get smaller."""
 
     core_seconds: float | None = None
     gpu_seconds: float | None = None
@@ -61,7 +61,7 @@ class ExpectedWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedSize:
-    """Hold what a job requests in all; None is unknown, and as a time limit unlimited."""
+    """What a job requests in all; None is unknown, and as a time limit unlimited."""
 
     nodes: int
     cpus: int
@@ -72,7 +72,7 @@ class RequestedSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resubmission:
-    """Hold one header merged from all findings and from other runs of the same name."""
+    """One header merged from all findings and from other runs of the same name."""
 
     changes: tuple[OptionChange, ...]
     other_runs: int
@@ -102,7 +102,7 @@ MAX_CHART_POINTS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartLine:
-    """Hold one line of a chart, with None where nothing was measured."""
+    """One line of a chart, with None where nothing was measured."""
 
     label: str
     values: tuple[float | None, ...]
@@ -110,7 +110,7 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Hold lines over a common time axis; ``reference`` is the allocation or the limit.
+    """Lines over a common time axis; ``reference`` is the allocation or the limit.
 
     ``unit`` is one of cores, bytes, bytes/s, ratio, count.
     """
@@ -129,7 +129,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """Hold the nodes or cores of a job over time, thinned: each value is a mean until the next time.
+    """The nodes or cores of a job over time, thinned: each value is a mean until the next time.
 
     ``full`` is the value of the strongest colour; None where only the highest value gives the scale.
     """
@@ -148,7 +148,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """Hold what a job did, the findings about it, and what is unknown."""
+    """What a job did, the findings about it, and what is unknown."""
 
     summary: JobSummary
     made_seconds: int
@@ -171,10 +171,8 @@ class JobReport:
 
     @property
     def worst(self) -> Severity | None:
-        """Return the severity of the worst finding."""
         return worst_severity(self.findings)
 
     @property
     def has_warning(self) -> bool:
-        """Return whether a finding is critical or a warning."""
         return self.worst in {Severity.CRITICAL, Severity.WARNING}

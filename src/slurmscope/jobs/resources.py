@@ -183,12 +183,10 @@ def working_peaks(working: Aligned) -> dict[str, float]:
 
 
 def node_limits(run: MeasuredRun) -> dict[str, float]:
-    """Return the limit of each node that has one."""
     return {node: limit for node, limit in run.by_node("memory_limit").items() if 0 < limit < UNLIMITED_BYTES}
 
 
 def _measured(run: MeasuredRun) -> Sequence[Series]:
-    """Return the curve of each node that says when its memory was measured."""
     by_node = {
         series.labels[0]: series for name in ("memory_rss", "memory_anon") for series in run.curves.get(name, ())
     }

@@ -48,7 +48,7 @@ PERCENTILE = 0.95
 
 
 class PastNeed(NamedTuple):
-    """Hold what the next run is expected to need, and the largest need of any run."""
+    """What the next run is expected to need, and the largest need of any run."""
 
     expected: float
     largest: float
@@ -62,7 +62,6 @@ class PastNeed(NamedTuple):
 
 
 def past_seconds(runs: Sequence[OtherRun]) -> PastNeed | None:
-    """Return the run time that other runs needed."""
     return _past(runs, _needed_seconds)
 
 
@@ -122,7 +121,7 @@ _KEPT_MEMORY = "Fewer cores alone would also mean less memory."
 
 
 class _Proposal(NamedTuple):
-    """Hold an amount to request, up to which request it is evidence for more, and whether it is evidence for less."""
+    """An amount to request, up to which request it is evidence for more, and whether it is evidence for less."""
 
     amount: float
     raises_up_to: float

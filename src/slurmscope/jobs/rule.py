@@ -40,7 +40,7 @@ class Subject(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Hold one problem of a job, with advice."""
+    """One problem of a job, with advice."""
 
     rule: str
     severity: Severity
@@ -84,7 +84,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Hold what a rule found in a job: sentences with the job's numbers, and a line for its script that fixes it."""
+    """What a rule found in a job: sentences with the job's numbers, and a line for its script that fixes it."""
 
     explanation: str
     numbers: Mapping[str, float] = field(default_factory=dict)

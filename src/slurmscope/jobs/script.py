@@ -21,7 +21,7 @@ from slurmscope.jobs.render.text import TextPage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptFinding:
-    """Hold one problem of a job script; ``line`` counts from 1, None for the whole script."""
+    """One problem of a job script; ``line`` counts from 1, None for the whole script."""
 
     title: str
     advice: str
@@ -30,7 +30,7 @@ class ScriptFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentVariable:
-    """Hold one variable of the submission; ``value`` is None where it is not shown, because it may be a secret."""
+    """One variable of the submission; ``value`` is None where it is not shown, because it may be a secret."""
 
     name: str
     value: str | None = None
@@ -38,7 +38,7 @@ class EnvironmentVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobScript:
-    """Hold a script and the environment at its submission; ``is_cut`` says that the script was longer."""
+    """A script and the environment at its submission; ``is_cut`` says that the script was longer."""
 
     text: str
     is_cut: bool = False

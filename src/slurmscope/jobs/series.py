@@ -71,7 +71,7 @@ class JobSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Hold the measured points of one curve.
+    """The measured points of one curve.
 
     ``labels`` are the values of the labels in ``by`` of the query, in that order.
     """
@@ -83,7 +83,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Hold the curves of several jobs; jobs without data are left out."""
+    """The curves of several jobs; jobs without data are left out."""
 
     by_job: Mapping[int, tuple[Series, ...]] = field(default_factory=dict)
     lost_jobs: frozenset[int] = frozenset()
@@ -97,7 +97,7 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Hold one value per series of several jobs, by the values of its labels."""
+    """One value per series of several jobs, by the values of its labels."""
 
     by_job: Mapping[int, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
     lost_jobs: frozenset[int] = frozenset()
@@ -136,7 +136,7 @@ class SeriesSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Hold the measurements of one job, by the names of the queries in ``analysis.queries``."""
+    """The measurements of one job, by the names of the queries in ``analysis.queries``."""
 
     curves: Mapping[str, tuple[Series, ...]] = field(default_factory=dict)
     totals: Mapping[str, Mapping[tuple[str, ...], float]] = field(default_factory=dict)

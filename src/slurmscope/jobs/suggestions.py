@@ -81,7 +81,6 @@ def time_line(seconds: int) -> str:
 
 
 def requests_memory_per_core(summary: JobSummary) -> bool:
-    """Return whether the job was submitted with ``--mem-per-cpu``."""
     return "mem-per-cpu" in submit_options(summary.record.submit_line)
 
 

@@ -14,7 +14,7 @@ from slurmscope.jobs.record import JobRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Hold on how many nodes, and for how much of the run (0 to 1), something was measured."""
+    """On how many nodes, and for how much of the run (0 to 1), something was measured."""
 
     nodes: int
     nodes_measured: int
@@ -46,7 +46,7 @@ class UsedShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuSummary:
-    """Hold CPU time in seconds (``time``: out of cores times run time), and busy cores."""
+    """CPU time in seconds (``time``: out of cores times run time), and busy cores."""
 
     time: UsedShare = field(default_factory=UsedShare)
     user_seconds: float | None = None
@@ -61,7 +61,7 @@ class CpuSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """Hold memory measured in three ways, in bytes, summed over nodes.
+    """Memory measured in three ways, in bytes, summed over nodes.
 
     ``asked_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, including file
     cache. ``working_peak_bytes`` is the highest sum of anonymous and shared memory: what the job really needs.
@@ -110,7 +110,7 @@ def _share(used: float | None, size: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldGpu:
-    """Hold the use of one GPU or MIG instance that the job held; ``gpu`` is the nvidia-smi index."""
+    """The use of one GPU or MIG instance that the job held; ``gpu`` is the nvidia-smi index."""
 
     node: str
     gpu: str
@@ -149,7 +149,7 @@ class OtherGpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
-    """Hold the use of the job's GPUs: utilization 0 to 1, mean over all GPUs and the run."""
+    """The use of the job's GPUs: utilization 0 to 1, mean over all GPUs and the run."""
 
     asked: int = 0
     mean_utilization: float | None = None
@@ -176,7 +176,7 @@ class GpuSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesystemSummary:
-    """Hold the job's use of one shared file system, as its servers counted it; peaks are per second."""
+    """The job's use of one shared file system, as its servers counted it; peaks are per second."""
 
     name: str
     read_bytes: float | None = None
@@ -189,7 +189,7 @@ class FilesystemSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoSummary:
-    """Hold what the job read and wrote by system calls, on any file system, and how many files it had open."""
+    """What the job read and wrote by system calls, on any file system, and how many files it had open."""
 
     read_bytes: float | None = None
     write_bytes: float | None = None
@@ -206,7 +206,7 @@ class IoSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSummary:
-    """Hold one node's part; ``core_seconds`` is CPU time by core number (cgroup v1 only)."""
+    """One node's part; ``core_seconds`` is CPU time by core number (cgroup v1 only)."""
 
     node: str
     cpus: float | None = None
@@ -226,7 +226,7 @@ class NodeSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSummary:
-    """Hold what one traced process used, with its descendants; ``rank`` and ``step`` are empty where not known."""
+    """What one traced process used, with its descendants; ``rank`` and ``step`` are empty where not known."""
 
     node: str
     step: str
@@ -244,7 +244,7 @@ class ProcessSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceDifference:
-    """Hold a number that the traced processes and the node agents disagree on.
+    """A number that the traced processes and the node agents disagree on.
 
     ``quantity`` is ``cpu_seconds`` or ``memory_bytes``.
     """
@@ -256,7 +256,7 @@ class TraceDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """Hold the traced processes with the most CPU time, and where they disagree with the node agents."""
+    """The traced processes with the most CPU time, and where they disagree with the node agents."""
 
     processes: tuple[ProcessSummary, ...] = ()
     others: int = 0
@@ -266,7 +266,7 @@ class TraceSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProfile:
-    """Hold what Slurm's own samples say about one task of a step; ``cpu_seconds`` counts from its first sample."""
+    """What Slurm's own samples say about one task of a step; ``cpu_seconds`` counts from its first sample."""
 
     node: str
     step: str
@@ -283,7 +283,7 @@ class TaskProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProfile:
-    """Hold what Slurm's own samples say about one step: sums over its tasks, and of its nodes while it ran.
+    """What Slurm's own samples say about one step: sums over its tasks, and of its nodes while it ran.
 
     Power, Lustre and network are those of the whole nodes.
     """
@@ -309,7 +309,7 @@ class StepProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileComparison:
-    """Hold a number from Slurm's own samples, and the one of the node agents, over the nodes that have both.
+    """A number from Slurm's own samples, and the one of the node agents, over the nodes that have both.
 
     ``quantity`` is ``cpu_seconds``, ``memory_bytes``, ``read_bytes`` or ``write_bytes``.
     """
@@ -321,7 +321,7 @@ class ProfileComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSummary:
-    """Hold Slurm's own samples: the steps and tasks with the most CPU time, beside what the node agents measured."""
+    """Slurm's own samples: the steps and tasks with the most CPU time, beside what the node agents measured."""
 
     steps: tuple[StepProfile, ...] = ()
     other_steps: int = 0
@@ -333,7 +333,7 @@ class ProfileSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
-    """Hold everything that rules and reports need about one run of a job."""
+    """Everything that rules and reports need about one run of a job."""
 
     record: JobRecord
     run_seconds: float

@@ -11,7 +11,7 @@ from slurmscope.jobs.report import JobReport
 
 
 class TreeSample(NamedTuple):
-    """Hold the totals of a process tree at one moment.
+    """The totals of a process tree at one moment.
 
     CPU time and I/O count from the start of the command, ended processes included. The rest is of the processes that
     run at this moment. ``read_chars`` and ``write_chars`` are all system calls, also on pipes and on cached files;
@@ -38,7 +38,7 @@ class TreeSample(NamedTuple):
 
 
 class GpuSample(NamedTuple):
-    """Hold the GPUs on which processes of the tree had a context at one moment; None is not measured.
+    """The GPUs on which processes of the tree had a context at one moment; None is not measured.
 
     ``utilization_ratio`` is the mean of these GPUs, ``memory_bytes`` is that of the tree's processes.
     """
@@ -51,7 +51,7 @@ class GpuSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """Hold what a command may use: cores, and memory with the origin of its limit."""
+    """What a command may use: cores, and memory with the origin of its limit."""
 
     cores: float
     memory_bytes: int | None = None
@@ -61,7 +61,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmContext:
-    """Hold what the environment of a job step says about it; everything is absent outside of Slurm."""
+    """What the environment of a job step says about it; everything is absent outside of Slurm."""
 
     job_id: int | None = None
     step_id: str = ""
@@ -74,7 +74,7 @@ class SlurmContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedRun:
-    """Hold one run of a command, from start to end; ``samples`` are thinned and end with the final totals."""
+    """Keep one run of a command, from start to end; ``samples`` are thinned and end with the final totals."""
 
     command: tuple[str, ...]
     host: str
@@ -111,7 +111,7 @@ class TracedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetails:
-    """Hold what the report of a command has beside the report of a job."""
+    """What the report of a command has beside the report of a job."""
 
     command: tuple[str, ...]
     start_seconds: float
@@ -129,7 +129,7 @@ class RunDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """Hold the report of a command: that of a job, and its details."""
+    """The report of a command: that of a job, and its details."""
 
     report: JobReport
     run: RunDetails

@@ -17,7 +17,7 @@ class ViewerRole(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Hold one person; ``coordinates`` are the accounts whose jobs a Slurm coordinator may see.
+    """One person; ``coordinates`` are the accounts whose jobs a Slurm coordinator may see.
 
     ``coordinated_clusters`` are the clusters whose accounts are meant; None is every cluster.
     """

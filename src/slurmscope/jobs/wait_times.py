@@ -25,7 +25,7 @@ MAX_WAIT_CLASS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingTime:
-    """Hold how long jobs of one shape waited in one partition; the classes are numbered from 0."""
+    """How long jobs of one shape waited in one partition; the classes are numbered from 0."""
 
     partition: str
     cores_class: int
@@ -77,7 +77,6 @@ def make_waiting_time(
 
 
 def label_cores(cores_class: int) -> str:
-    """Return the cores of a class: ``1``, ``2-4``, ``257+``."""
     lower = 1 if cores_class == 0 else CORES_BOUNDS[cores_class - 1] + 1
     if cores_class >= len(CORES_BOUNDS):
         return f"{lower}+"

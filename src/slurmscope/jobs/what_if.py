@@ -21,7 +21,7 @@ from slurmscope.jobs.rule import is_memory_measured, mean_cores, was_oom_killed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherRequest:
-    """Hold another request for a run; None is as submitted. Memory is per node, as ``--mem``."""
+    """Another request for a run; None is as submitted. Memory is per node, as ``--mem``."""
 
     cpus: int | None = None
     memory_bytes: float | None = None
@@ -38,7 +38,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOutcome:
-    """Hold when the run would have been OOM-killed, in seconds after its start; None is unknown."""
+    """When the run would have been OOM-killed, in seconds after its start; None is unknown."""
 
     verdict: Verdict
     needed_bytes: float | None = None
@@ -48,7 +48,7 @@ class MemoryOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeOutcome:
-    """Hold how long the run would have taken at least, None if that is unknown, and whether the limit is enough."""
+    """How long the run would have taken at least, None if that is unknown, and whether the limit is enough."""
 
     verdict: Verdict
     run_seconds: float | None = None
@@ -57,7 +57,7 @@ class TimeOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfOutcome:
-    """Hold the outcome of another request, and how long jobs of its size waited."""
+    """The outcome of another request, and how long jobs of its size waited."""
 
     request: OtherRequest
     memory: MemoryOutcome

@@ -47,8 +47,6 @@ _PROGRAM_LABELS = ("proc_name", "group_name", "user_name")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantityMetrics:
-    """Hold the metrics of one quantity."""
-
     by_account: Metric
     by_program: Metric
     jobs: Metric
@@ -142,7 +140,6 @@ DIALECTS = {
 
 
 def parse_job_ids(given: object) -> tuple[str, ...]:
-    """Parse patterns of job IDs."""
     return parse_patterns(parse_list(given))
 
 

@@ -57,7 +57,7 @@ _REPEAT = re.compile(r"[*+]|\{[0-9]*,[0-9]*\}")
 
 
 class ParsedJobId(NamedTuple):
-    """Hold the parts of a job ID; ``shown`` is the job ID with its array task."""
+    """The parts of a job ID; ``shown`` is the job ID with its array task."""
 
     job: int | None = None
     shown: str = ""
@@ -172,7 +172,7 @@ class Unknown(enum.StrEnum):
 
 
 class UseRate(NamedTuple):
-    """Hold one rate as the source reports it; ``target`` is the server volume, where that is known."""
+    """One rate as the source reports it; ``target`` is the server volume, where that is known."""
 
     job_text: str
     filesystem: str
@@ -198,8 +198,6 @@ class FilesystemClient(NamedTuple):
 
 
 class ClientRate(NamedTuple):
-    """Hold one rate of a client."""
-
     client: FilesystemClient
     filesystem: str
     per_second: float
@@ -209,7 +207,7 @@ class ClientRate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesystemUse:
-    """Hold the current rates of all clients.
+    """The current rates of all clients.
 
     A quantity that was never answered, or not for long, is missing from ``rates``. ``answered_at`` is the Unix time of
     its answer. ``problems`` has one sentence for each stage that failed in the latest collection.
@@ -239,7 +237,7 @@ class ClientKind(enum.StrEnum):
 
 
 class TopClient(NamedTuple):
-    """Hold the use of a file system by one of those that use it most; ``name`` is a job ID, a user or a program."""
+    """The use of a file system by one of those that use it most; ``name`` is a job ID, a user or a program."""
 
     filesystem: str
     period: Period
@@ -254,7 +252,7 @@ class TopClient(NamedTuple):
 
 
 class TopClients(NamedTuple):
-    """Hold the clients that use each file system most; ``problems`` has a sentence for each query that failed."""
+    """The clients that use each file system most; ``problems`` has a sentence for each query that failed."""
 
     clients: tuple[TopClient, ...] = ()
     problems: tuple[str, ...] = ()

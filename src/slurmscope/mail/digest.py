@@ -25,7 +25,7 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestSums:
-    """Hold totals of this period and the one before, in any grouping without overlap.
+    """Totals of this period and the one before, in any grouping without overlap.
 
     ``rules`` are totals by rule, ``short`` those of jobs too short to judge, ``lost`` those of jobs that failed or
     reached their time limit, by cause. The ``jobs`` that lost the most are shown.
@@ -41,7 +41,7 @@ class DigestSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """Hold hours of one resource; ``used`` is out of the ``measured`` part of the ``allocated`` hours."""
+    """Hours of one resource; ``used`` is out of the ``measured`` part of the ``allocated`` hours."""
 
     allocated_hours: float = 0.0
     measured_hours: float = 0.0
@@ -55,7 +55,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestFinding:
-    """Hold one thing to change: how many jobs it would help, and how many hours these lost."""
+    """One thing to change: how many jobs it would help, and how many hours these lost."""
 
     rule: str
     title: str
@@ -65,13 +65,12 @@ class DigestFinding:
 
     @property
     def weight(self) -> float:
-        """Return the lost hours to rank by."""
         return self.lost_core_hours + GPU_WEIGHT * self.lost_gpu_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostHours:
-    """Hold how many jobs failed, or reached their time limit, and all of their hours."""
+    """How many jobs failed, or reached their time limit, and all of their hours."""
 
     cause: LossCause
     jobs: int
@@ -81,7 +80,7 @@ class LostHours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """Hold the contents of one digest; ``subject`` is a user, or an account when ``is_account``."""
+    """The contents of one digest; ``subject`` is a user, or an account when ``is_account``."""
 
     subject: str
     is_account: bool
@@ -203,11 +202,9 @@ class DigestRequest:
 
     @property
     def has_accounts(self) -> bool:
-        """Return whether any account is requested."""
         return self.all_accounts or bool(self.accounts)
 
     def includes_all_like(self, about: DigestSubject) -> bool:
-        """Return whether all users, or all accounts, are requested."""
         return self.all_accounts if about.is_account else self.all_users
 
 
@@ -309,7 +306,6 @@ class PeriodSums:
     worst: list[JobRow] = field(default_factory=list)
 
     def add(self, row: JobRow, *, is_before: bool) -> None:
-        """Add one job."""
         if is_before:
             self.before.add(row)
             return

@@ -59,7 +59,6 @@ def render_digest_html(digest: Digest, *, url: str = "") -> str:
 
 
 def make_digest_mail(digest: Digest, *, sender: str, recipient: str, url: str = "") -> EmailMessage:
-    """Make the mail of the digest."""
     mail = start_mail(sender=sender, recipient=recipient, subject=_title(digest))
     address = safe_url(digest.opt_out)
     if address and address.isascii():

@@ -61,7 +61,7 @@ class SendOutcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestOutcome:
-    """Hold the outcome of one digest; ``text`` is set when it is only shown, ``problem`` when it failed."""
+    """The outcome of one digest; ``text`` is set when it is only shown, ``problem`` when it failed."""
 
     about: DigestSubject
     outcome: SendOutcome

@@ -84,7 +84,7 @@ PASSWORD_LIMIT_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailServer:
-    """Hold the address, encryption and credentials of a mail server; ``clock`` sets the date of mails."""
+    """The address, encryption and credentials of a mail server; ``clock`` sets the date of mails."""
 
     address: str
     tls: str = "none"
@@ -261,7 +261,6 @@ def open_mail_server(settings: MailSettings) -> MailServer:
 
 
 def address_of(user: str, settings: MailSettings) -> str:
-    """Return the mail address of a user; an address is returned as it is."""
     return user if "@" in user or not settings.domain else f"{user}@{settings.domain}"
 
 

@@ -46,7 +46,7 @@ _ENDS = frozenset({"Ended", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class MailSubject:
-    """Hold a parsed subject: the job ID as users write it, and whether the job has ended."""
+    """A parsed subject: the job ID as users write it, and whether the job has ended."""
 
     job: str
     has_ended: bool

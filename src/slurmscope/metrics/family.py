@@ -31,7 +31,7 @@ class MetricKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Hold one histogram: ``counts[i]`` events fell into bucket ``i``, the last bucket has no upper bound.
+    """One histogram: ``counts[i]`` events fell into bucket ``i``, the last bucket has no upper bound.
 
     Counts are per bucket, not cumulative; the writers accumulate them.
     """
@@ -95,8 +95,6 @@ UNITS = ("seconds", "bytes", "ratio", "joules", "watts", "celsius")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Hold one metric with the samples of one page."""
-
     metric: Metric
     samples: Samples = field(default_factory=dict)
 

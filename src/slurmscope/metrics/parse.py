@@ -76,7 +76,7 @@ _SUFFIXES = {
 
 
 class ParsedSample(NamedTuple):
-    """Hold one sample; a tuple, because a page has a hundred thousand of them."""
+    """One sample; a tuple, because a page has a hundred thousand of them."""
 
     name: str
     labels: dict[str, str]
@@ -86,7 +86,7 @@ class ParsedSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedFamily:
-    """Hold one family under its name on the page: in OpenMetrics without ``_total`` for a counter."""
+    """One family under its name on the page: in OpenMetrics without ``_total`` for a counter."""
 
     name: str
     type: Type

@@ -37,7 +37,6 @@ class Format(enum.Enum):
 
     @property
     def content_type(self) -> str:
-        """Return the value of the ``Content-Type`` header."""
         return self.value
 
 

@@ -54,7 +54,7 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Hold one difference of one metric; ``values`` are those of a label that only the old page has."""
+    """One difference of one metric; ``values`` are those of a label that only the old page has."""
 
     kind: Kind
     metric: str
@@ -166,7 +166,7 @@ _OTHERS = re.compile(r"(?:go|process|promhttp|python|push|pushgateway|node|scrap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """Hold a metric that slurmscope declares; ``collector`` is empty for metrics of Slurm commands."""
+    """A metric that slurmscope declares; ``collector`` is empty for metrics of Slurm commands."""
 
     role: Role
     metric: Metric
@@ -175,7 +175,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostMetric:
-    """Hold one difference with what to do about it; ``documented`` is what the documentation says about the metric."""
+    """One difference with what to do about it; ``documented`` is what the documentation says about the metric."""
 
     difference: Difference
     remedy: str = ""
@@ -190,7 +190,7 @@ class LostMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageComparison:
-    """Hold the result of a check."""
+    """The result of a check."""
 
     compared: int
     left_out: int

@@ -26,7 +26,7 @@ class OldMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricGroup:
-    """Hold the metrics of one subject; ``note`` is a paragraph above their table."""
+    """The metrics of one subject; ``note`` is a paragraph above their table."""
 
     title: str
     metrics: tuple[OldMetrics, ...]
@@ -41,7 +41,6 @@ class OldSystem:
     groups: tuple[MetricGroup, ...]
 
     def metrics(self) -> Iterator[OldMetrics]:
-        """Yield all metrics."""
         for group in self.groups:
             yield from group.metrics
 
@@ -51,7 +50,6 @@ class OldSystem:
 
 
 def old(*names: str, difference: str = "same", missing: str = "", is_volatile: bool = False) -> OldMetrics:
-    """Describe metrics of one difference."""
     return OldMetrics(names=names, difference=difference, missing=missing, is_volatile=is_volatile)
 
 

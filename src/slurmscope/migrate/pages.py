@@ -38,7 +38,6 @@ def read_page(place: str, *, limit_bytes: int = PAGE_LIMIT_BYTES, timeout_second
 
 
 def parse_page(data: bytes) -> Page:
-    """Parse a page in text format 0.0.4."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

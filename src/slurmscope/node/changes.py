@@ -73,7 +73,7 @@ class InotifyUnavailable(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Hold one change: where, what, and the name of the entry (empty for the watched path itself).
+    """One change: where, what, and the name of the entry (empty for the watched path itself).
 
     ``path`` is None when the kernel dropped events: everything may have changed.
     """
@@ -89,7 +89,7 @@ class Event:
 
 
 class Inotify:
-    """Hold a set of watches and return their events; for one thread, closed by ``with`` or ``close``."""
+    """Keep a set of watches and return their events; for one thread, closed by ``with`` or ``close``."""
 
     def __init__(self, library: object = None) -> None:
         """Open an inotify instance; raise InotifyUnavailable where the kernel allows none."""
@@ -216,7 +216,7 @@ PROCESS_LIMIT = 512
 
 @dataclass(slots=True, kw_only=True)
 class WakeUp:
-    """Hold what happened during one wait."""
+    """What happened during one wait."""
 
     events: list[Event] = field(default_factory=list)
     ended_pids: list[int] = field(default_factory=list)

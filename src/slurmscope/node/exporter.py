@@ -154,7 +154,7 @@ class NodeJobsReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingOptions:
-    """Hold where jobs are found, what is read of each, and how long an ended job is served."""
+    """Where jobs are found, what is read of each, and how long an ended job is served."""
 
     cgroup_root: Path = Path("/sys/fs/cgroup")
     procfs_root: Path = Path("/proc")

@@ -33,7 +33,6 @@ class LiveJob(Protocol):
 
     @property
     def key(self) -> JobKey:
-        """Return the key of the job."""
         ...
 
     @property
@@ -139,7 +138,7 @@ MIRROR_LIMIT = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFolders:
-    """Hold the steps of a job, and the directories in which something is removed when one of its tasks ends."""
+    """The steps of a job, and the directories in which something is removed when one of its tasks ends."""
 
     steps: frozenset[str] = frozenset()
     watched: tuple[Path, ...] = field(default=())

@@ -57,7 +57,7 @@ ENDED_LIMIT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """Hold an ended job; ``earlier`` is set if its next step may create its cgroup again."""
+    """An ended job; ``earlier`` is set if its next step may create its cgroup again."""
 
     use: JobUse
     until_seconds: float
@@ -65,7 +65,7 @@ class _Ended:
 
 
 class JobRegistry:
-    """Hold running jobs, and ended ones for a grace period."""
+    """Running jobs, and ended ones for a grace period."""
 
     def __init__(
         self,
@@ -117,7 +117,6 @@ class JobRegistry:
         return begun
 
     def read(self, tracked: TrackedJob) -> None:
-        """Read a job with all its processes."""
         self._read(tracked, tracked.read)
 
     def read_cgroup(self, tracked: TrackedJob) -> None:
@@ -125,7 +124,6 @@ class JobRegistry:
         self._read(tracked, tracked.read_cgroup)
 
     def update_steps(self, tracked: TrackedJob) -> None:
-        """List the steps of a job again."""
         tracked.update_steps(self._finder.list_steps(tracked.job), self._clock())
 
     def leaders(self, tracked: TrackedJob) -> Collection[int]:

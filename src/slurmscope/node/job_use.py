@@ -29,7 +29,7 @@ class JobKey:
 
 
 class Roster(NamedTuple):
-    """Hold which jobs run on a node, as far as it takes to know whether one was alone between two moments.
+    """Which jobs run on a node, as far as it takes to know whether one was alone between two moments.
 
     ``begun`` counts the jobs that began since the agent started, ``last`` is the newest of them; ``alone`` is the only
     running job.
@@ -51,7 +51,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """Hold values of the CPU controller and the cpuset; ``core_seconds`` is by core number (cgroup v1 only)."""
+    """Values of the CPU controller and the cpuset; ``core_seconds`` is by core number (cgroup v1 only)."""
 
     total_seconds: float | None = None
     user_seconds: float | None = None
@@ -65,7 +65,7 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Hold values of the memory controller; ``limit_bytes`` is the effective limit, inherited if its own is "max"."""
+    """Values of the memory controller; ``limit_bytes`` is the effective limit, inherited if its own is "max"."""
 
     current_bytes: int | None = None
     anon_bytes: int | None = None
@@ -82,7 +82,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockUse:
-    """Hold the I/O of a job on one block device."""
+    """The I/O of a job on one block device."""
 
     read_bytes: int = 0
     write_bytes: int = 0
@@ -92,7 +92,7 @@ class BlockUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupUse:
-    """Hold all values of one cgroup.
+    """All values of one cgroup.
 
     ``pressure_seconds`` is by resource (cpu, memory, io) and kind (some, full); ``block`` by device; ``unreadable``
     maps files that exist but could not be read to the error.
@@ -109,7 +109,7 @@ class CgroupUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoUse:
-    """Hold what processes read and wrote, from ``/proc/PID/io``.
+    """What processes read and wrote, from ``/proc/PID/io``.
 
     ``read_chars`` and ``write_chars`` count bytes of system calls, on any file system; ``read_bytes`` and
     ``write_bytes`` count bytes that reached block devices.
@@ -125,7 +125,7 @@ class IoUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """Hold sums over the processes of a job, or of a process group.
+    """Sums over the processes of a job, or of a process group.
 
     Counts that need privileges (``io``, ``open_files``, ``worst_file_ratio``, ``uses_scratch``) are None without
     them. ``threads_of`` and ``cpu_seconds_of`` are by program name, bounded. ``most_threads_of`` has, for each of these
@@ -153,7 +153,7 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobUse:
-    """Hold one job on this node; ``has_ended`` marks the final values of an ended job.
+    """One job on this node; ``has_ended`` marks the final values of an ended job.
 
     ``groups`` has the job's own cgroup under ``GroupKey()``, and steps and tasks if enabled. ``uid`` is None until a
     process of the job's user was seen. ``busy_cores`` is the CPU time spent since the previous reading, in cores; None
@@ -172,7 +172,7 @@ class JobUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJobs:
-    """Hold every job of this node at one moment.
+    """Every job of this node at one moment.
 
     ``layout`` is how jobs are found: ``v1``, ``v2``, ``hybrid``, ``processes`` (no job cgroups), or ``unsupported``.
     ``available`` holds for each source whether it can be read; ``users`` the known names of the jobs' users by uid.

@@ -192,7 +192,7 @@ _SWITCHES = ("jobs_context_switches_total",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Hold what is read of each job besides what always is."""
+    """What is read of each job besides what always is."""
 
     unneeded_files: frozenset[str]
     switches: bool

@@ -27,7 +27,7 @@ class MountedFilesystem(NamedTuple):
 
 
 class ClientUse(NamedTuple):
-    """Hold what a client transferred and requested; None was not counted."""
+    """What a client transferred and requested; None was not counted."""
 
     read_bytes: int | None = None
     write_bytes: int | None = None
@@ -39,7 +39,7 @@ NOT_COUNTED = ClientUse()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """Hold the counters of one mount since it was mounted."""
+    """The counters of one mount since it was mounted."""
 
     filesystem: MountedFilesystem
     age_seconds: int | None = None
@@ -47,7 +47,7 @@ class Mount:
 
 
 class MountReading(NamedTuple):
-    """Hold the mounts of a node at one moment of a clock that never goes back."""
+    """The mounts of a node at one moment of a clock that never goes back."""
 
     at_seconds: float
     mounts: tuple[Mount, ...]
@@ -55,7 +55,7 @@ class MountReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFilesystems:
-    """Hold the mounts of a node, and what each job used while no other job ran there.
+    """The mounts of a node, and what each job used while no other job ran there.
 
     ``left_out`` is the number of mounts above the limit.
     """

@@ -27,7 +27,7 @@ from slurmscope.node.procfs.stat import ProcessSample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroup:
-    """Hold one process group; user and command are those of its leader, or of its first process if the leader ended.
+    """One process group; user and command are those of its leader, or of its first process if the leader ended.
 
     The percentages are sums of what ``ps`` shows for each process, ``cpu_percent`` over its lifetime. ``cpu_seconds``
     include ended processes of the group.
@@ -46,7 +46,7 @@ class ProcessGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserUse:
-    """Hold what one user's processes outside jobs use; ``cpu_seconds`` include ended processes."""
+    """What one user's processes outside jobs use; ``cpu_seconds`` include ended processes."""
 
     user: str
     processes: int
@@ -56,7 +56,7 @@ class UserUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTable:
-    """Hold all processes; not complete if the kernel hides some (hidepid)."""
+    """All processes; not complete if the kernel hides some (hidepid)."""
 
     groups: tuple[ProcessGroup, ...] = ()
     users: tuple[UserUse, ...] = ()
@@ -155,7 +155,7 @@ class ProcessTableReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Machine:
-    """Hold the machine totals that percentages refer to."""
+    """The machine totals that percentages refer to."""
 
     uptime_ticks: int
     memory_pages: int

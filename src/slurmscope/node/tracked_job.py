@@ -29,7 +29,7 @@ CONFIRM_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierSteps:
-    """Hold the totals that a job continues from if its next step creates its cgroup again."""
+    """The totals that a job continues from if its next step creates its cgroup again."""
 
     use: JobUse
     steps: frozenset[str]
@@ -37,7 +37,7 @@ class EarlierSteps:
 
 
 class TrackedJob:
-    """Hold the state of one job that has not ended."""
+    """The state of one job that has not ended."""
 
     def __init__(self, job: LiveJob, reader: JobMeter, *, earlier: EarlierSteps | None, now: float) -> None:
         """Take the job, and its totals if it had a cgroup here before; ``now`` is a monotonic time."""

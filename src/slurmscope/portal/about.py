@@ -18,7 +18,7 @@ _MAX_DEPTH = 3
 
 
 class ApiField(NamedTuple):
-    """Hold one parameter of a request, or one field of a response."""
+    """One parameter of a request, or one field of a response."""
 
     name: str
     type: str
@@ -28,7 +28,7 @@ class ApiField(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Hold one operation of the API."""
+    """One operation of the API."""
 
     method: str
     path: str

@@ -32,7 +32,7 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Hold one bar; ``query`` selects its jobs in the list, and is empty for no jobs or too many."""
+    """One bar; ``query`` selects its jobs in the list, and is empty for no jobs or too many."""
 
     count: int
     span: str
@@ -41,7 +41,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Hold how one number is distributed over the jobs for which it is known."""
+    """How one number is distributed over the jobs for which it is known."""
 
     label: str
     known: int
@@ -100,7 +100,7 @@ _MIN_RUN_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """Hold a task that differs much from the others, and in what."""
+    """A task that differs much from the others, and in what."""
 
     row: JobRow
     why: str
@@ -108,7 +108,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """Hold the most useful change for the whole array; ``suggestion`` is a line for the job script, or empty."""
+    """The most useful change for the whole array; ``suggestion`` is a line for the job script, or empty."""
 
     sentence: str
     advice: str
@@ -117,7 +117,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayView:
-    """Hold what the page of an array shows."""
+    """What the page of an array shows."""
 
     sentence: str
     """The whole array in one line."""

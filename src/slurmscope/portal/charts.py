@@ -21,7 +21,7 @@ TABLE_ROWS = 20
 
 
 class DataTable(NamedTuple):
-    """Hold a chart as text, for users who cannot see it."""
+    """A chart as text, for users who cannot see it."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -71,7 +71,7 @@ def to_json(chart: Chart, *, is_finer: bool = False) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMapView:
-    """Hold what the page shows of a heat map; ``rows`` are label, mean, lowest and highest value."""
+    """What the page shows of a heat map; ``rows`` are label, mean, lowest and highest value."""
 
     name: str
     title: str

@@ -16,7 +16,7 @@ from slurmscope.slurm.states import PENDING, RUNNING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionNow:
-    """Hold one partition; a node or a pending job in several partitions counts in each of them."""
+    """One partition; a node or a pending job in several partitions counts in each of them."""
 
     name: str
     nodes: int = 0
@@ -36,7 +36,7 @@ class PartitionNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """Hold the pending jobs of one partition that have the same reason; amounts are requested ones."""
+    """The pending jobs of one partition that have the same reason; amounts are requested ones."""
 
     partition: str
     reason: str
@@ -47,7 +47,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProblem:
-    """Hold the reason why a node is down or drained."""
+    """The reason why a node is down or drained."""
 
     node: str
     state: str
@@ -56,7 +56,7 @@ class NodeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNow:
-    """Hold the current state of the cluster; None where it could not be read.
+    """The current state of the cluster; None where it could not be read.
 
     The API returns these fields under the same names.
     """
@@ -77,12 +77,10 @@ class ClusterNow:
 
     @property
     def running_jobs(self) -> int | None:
-        """Return the number of running jobs."""
         return None if self.jobs_by_state is None else self.jobs_by_state.get(RUNNING, 0)
 
     @property
     def pending_jobs(self) -> int | None:
-        """Return the number of pending jobs."""
         return None if self.jobs_by_state is None else self.jobs_by_state.get(PENDING, 0)
 
     @property
@@ -181,7 +179,7 @@ LEVEL_BOUNDS_SECONDS = (60.0, 600.0, 3600.0, 6 * 3600.0, 86_400.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingTable:
-    """Hold how long jobs of one partition waited, by cores (rows) and time limit (columns)."""
+    """How long jobs of one partition waited, by cores (rows) and time limit (columns)."""
 
     partition: str
     columns: tuple[str, ...]

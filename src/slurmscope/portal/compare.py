@@ -26,14 +26,13 @@ from slurmscope.reports.page_paths import name_job, parse_job, shown_cluster
 
 
 class ComparedRow(NamedTuple):
-    """Hold one row of the comparison, with one text per job."""
+    """One row of the comparison, with one text per job."""
 
     label: str
     texts: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        """Return whether the jobs differ in this row."""
         return len(set(self.texts)) > 1
 
 

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class FoundPending(NamedTuple):
-    """Hold a pending job with its cluster; ``queue`` is None if the job is known from accounting only."""
+    """A pending job with its cluster; ``queue`` is None if the job is known from accounting only."""
 
     job: PendingJob
     cluster: str
@@ -57,8 +57,6 @@ NOT_FOUND = "This does not exist, or you do not have access to it."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """Hold one request of one viewer."""
-
     request: Request
     services: Services
     viewer: Viewer
@@ -260,7 +258,6 @@ class RequestContext:
         return self.shared_results.get((scope, key), compute)
 
     def page(self, template: str, **values: object) -> HTMLResponse:
-        """Render a page for this viewer."""
         return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.services.problems(), **values}))
 
     def render_part(self, template: str, **values: object) -> str:
@@ -301,7 +298,6 @@ def _has_started(run: JobRow | JobRecord, job: PendingJob) -> bool:
 
 
 def is_signed_in(request: Request) -> bool:
-    """Return whether the viewer of a request is known."""
     return getattr(request.state, "viewer", None) is not None
 
 

@@ -33,7 +33,7 @@ STATUS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Hold one of the clusters, with the address of the requested page there.
+    """One of the clusters, with the address of the requested page there.
 
     ``row`` is the job if it is archived, or the newest task of an array.
     """

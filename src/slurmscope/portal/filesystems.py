@@ -28,7 +28,7 @@ WAIT_SECONDS = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class ClientRow:
-    """Hold one client; an amount is None where the client is not among those that use most of it."""
+    """One client; an amount is None where the client is not among those that use most of it."""
 
     name: str
     user: str
@@ -54,7 +54,7 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTable:
-    """Hold the clients of one kind that use a file system most."""
+    """The clients of one kind that use a file system most."""
 
     kind: ClientKind
     period: Period
@@ -63,7 +63,7 @@ class ClientTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesystemClients:
-    """Hold the tables of one file system."""
+    """The tables of one file system."""
 
     name: str
     tables: tuple[ClientTable, ...]

@@ -31,7 +31,7 @@ HEIGHT = 200.0
 
 
 class HistogramBar(NamedTuple):
-    """Hold one class; the height is 0 to ``HEIGHT``."""
+    """One class; the height is 0 to ``HEIGHT``."""
 
     label: str
     axis: str
@@ -42,7 +42,7 @@ class HistogramBar(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramView:
-    """Hold the bars, and how many jobs they are of."""
+    """The bars, and how many jobs they are of."""
 
     metric: JobMetric
     bars: tuple[HistogramBar, ...]

@@ -43,7 +43,7 @@ from slurmscope.reports.zoom import ZoomedReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobParts:
-    """Hold the parts of a heterogeneous job in their order, and their sums."""
+    """The parts of a heterogeneous job in their order, and their sums."""
 
     het_job_id: int
     rows: tuple[JobRow, ...]
@@ -233,7 +233,7 @@ def _render_cached(
 
 
 class OtherRuns(NamedTuple):
-    """Hold earlier runs of a requeued job, and comparisons with runs of the same name that got or followed advice."""
+    """Earlier runs of a requeued job, and comparisons with runs of the same name that got or followed advice."""
 
     requeued: tuple[JobReport, ...]
     compared: tuple[RunComparison, ...]

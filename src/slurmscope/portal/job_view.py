@@ -32,8 +32,6 @@ _MAX_CORES = 4096
 
 
 class ResourceRow(NamedTuple):
-    """Hold the requested and used amount of one resource."""
-
     label: str
     requested: str
     used: str
@@ -44,7 +42,7 @@ class ResourceRow(NamedTuple):
 
 
 class CoreStrip(NamedTuple):
-    """Hold the drawing of a node's cores: one path with a bar per core, because thousands of elements are slow."""
+    """The drawing of a node's cores: one path with a bar per core, because thousands of elements are slow."""
 
     path: str
     cores: int
@@ -55,8 +53,6 @@ class CoreStrip(NamedTuple):
 
 
 class NodeRow(NamedTuple):
-    """Hold one row of the node table."""
-
     node: NodeSummary
     cpu_ratio: float | None
     memory_ratio: float | None
@@ -65,7 +61,7 @@ class NodeRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """Hold what the page shows in addition to the texts of the report."""
+    """What the page shows in addition to the texts of the report."""
 
     is_live: bool
     resources: tuple[ResourceRow, ...]
@@ -188,7 +184,7 @@ MAX_LIMIT_SECONDS = 365 * DAY_SECONDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfView:
-    """Hold the texts of the form, and the result or what is wrong with the input."""
+    """The texts of the form, and the result or what is wrong with the input."""
 
     cores: str = ""
     memory: str = ""

@@ -52,7 +52,7 @@ _LOST_STATES = ENDED_STATES - {"COMPLETED", "CANCELLED"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFinding:
-    """Hold one finding that several jobs have in common, and the newest of these jobs."""
+    """One finding that several jobs have in common, and the newest of these jobs."""
 
     rule: str
     jobs: int
@@ -118,7 +118,7 @@ MAX_OWN = 5
 
 
 class OwnJob(NamedTuple):
-    """Hold one pending job with its reason in words and its cluster."""
+    """One pending job with its reason in words and its cluster."""
 
     job: PendingJob
     meaning: str
@@ -127,7 +127,7 @@ class OwnJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPending:
-    """Hold the pending jobs of one user that start first, and the number of all of them, each task counted."""
+    """The pending jobs of one user that start first, and the number of all of them, each task counted."""
 
     jobs: tuple[OwnJob, ...]
     count: int

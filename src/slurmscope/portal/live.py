@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class KnownConfig:
-    """Hold the cluster name of a controller, and what its PrivateData hides; safe to use from any thread.
+    """The cluster name of a controller, and what its PrivateData hides; safe to use from any thread.
 
     ``named`` is the cluster that the commands name; without it, they read that of this host. The address in slurmdbd
     may belong to another cluster that was set up on the same host later: then nothing is read from it.

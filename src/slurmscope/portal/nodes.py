@@ -158,7 +158,7 @@ _DRAWN_JOBS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Hold a node that the viewer may see; ``node`` is None if the controller does not report it now."""
+    """A node that the viewer may see; ``node`` is None if the controller does not report it now."""
 
     name: str
     cluster: str

@@ -53,7 +53,7 @@ _RESERVATION_REASONS = frozenset({"Reservation", "ReqNodeNotAvail", "Reservation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """Hold one thing that a job waits for; ``job`` is the ID of another job, or empty."""
+    """One thing that a job waits for; ``job`` is the ID of another job, or empty."""
 
     title: str
     text: str
@@ -62,7 +62,7 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """Hold a smaller request; ``command`` changes the pending job, or is empty if it has to be submitted again."""
+    """A smaller request; ``command`` changes the pending job, or is empty if it has to be submitted again."""
 
     text: str
     command: str = ""

@@ -30,7 +30,7 @@ _HINTS = {
 
 
 class RangeField(NamedTuple):
-    """Hold one row of the filter form; texts are as the user wrote them."""
+    """One row of the filter form; texts are as the user wrote them."""
 
     key: str
     label: str
@@ -191,7 +191,6 @@ def parse_position(text: str) -> PagePosition | None:
 
 
 def render_position(key: PagePosition | None) -> str | None:
-    """Render the position at which a page ended."""
     return f"{key.submit_seconds}-{key.job_id}" if key else None
 
 
@@ -219,7 +218,6 @@ def last_day(wanted: JobFilter) -> str | None:
 
 
 def render_day(seconds: int | None) -> str | None:
-    """Render a time as its day in UTC."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 

@@ -95,7 +95,7 @@ def run_portal(  # noqa: PLR0913 - every part can be replaced
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """Hold what stays the same when the configuration is loaded again."""
+    """What stays the same when the configuration is loaded again."""
 
     environment: Mapping[str, str]
     series: SeriesSource | None

@@ -22,7 +22,7 @@ _GIB = 1 << 30
 
 
 class BeforeAfter(NamedTuple):
-    """Hold one row of the comparison."""
+    """One row of the comparison."""
 
     label: str
     before: str
@@ -35,7 +35,7 @@ class BeforeAfter(NamedTuple):
 
 
 class RunComparison(NamedTuple):
-    """Hold an advised run and a later one, with the rules whose advice was followed and was not."""
+    """An advised run and a later one, with the rules whose advice was followed and was not."""
 
     earlier: ComparedRun
     later: ComparedRun

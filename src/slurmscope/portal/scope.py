@@ -29,7 +29,6 @@ def iterate_headers(scope: Scope) -> Iterator[tuple[bytes, bytes]]:
 
 
 def header_values(scope: Scope, name: str) -> tuple[bytes, ...]:
-    """Return every value of a header."""
     wanted = name.lower().encode("ascii")
     return tuple(value for found, value in iterate_headers(scope) if found == wanted)
 

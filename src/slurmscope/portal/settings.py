@@ -32,7 +32,7 @@ USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,255}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
-    """Hold where the portal listens: host and port, or ``socket_path``."""
+    """Where the portal listens: host and port, or ``socket_path``."""
 
     host: str = ""
     port: int = 0
@@ -124,8 +124,6 @@ def parse_time_zone(given: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalSettings:
-    """Hold where the portal listens and how users sign in."""
-
     listen_address: ListenAddress = setting(
         ListenAddress(host="127.0.0.1", port=8080),
         help="Address to listen on: HOST:PORT, [IPV6]:PORT or unix:/PATH.",

@@ -36,7 +36,7 @@ class TaggedJobs(NamedTuple):
 
 
 class TagView(NamedTuple):
-    """Hold one tag with its jobs, by cluster, and users."""
+    """One tag with its jobs, by cluster, and users."""
 
     tag: str
     jobs: tuple[TaggedJobs, ...]
@@ -80,7 +80,7 @@ class NoteChange(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaffSection:
-    """Hold what staff see and write about a job or a user."""
+    """Keep what staff see and write about a job or a user."""
 
     thing: NotedThing
     notes: tuple[Note, ...]

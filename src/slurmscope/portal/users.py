@@ -34,7 +34,7 @@ _MONDAY = 4
 
 
 class UsageBar(NamedTuple):
-    """Hold a day or a week; heights are 0 to 100. Time that was not measured is separate from idle time."""
+    """A day or a week; heights are 0 to 100. Time that was not measured is separate from idle time."""
 
     title: str
     jobs: int
@@ -47,7 +47,7 @@ class UsageBar(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageBars:
-    """Hold all bars, including those without jobs, and the sums of the period."""
+    """All bars, including those without jobs, and the sums of the period."""
 
     bars: tuple[UsageBar, ...]
     unit: str
@@ -134,7 +134,7 @@ class DigestChoice(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestForm:
-    """Hold what the digest section of a user page shows."""
+    """What the digest section of a user page shows."""
 
     is_sent: bool
     token: str

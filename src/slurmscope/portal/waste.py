@@ -40,7 +40,7 @@ LOSS_COLUMNS = (
 
 
 class CauseTotal(NamedTuple):
-    """Hold what was lost to one cause; ``jobs`` is None where the jobs are not counted, None hours where not known."""
+    """What was lost to one cause; ``jobs`` is None where the jobs are not counted, None hours where not known."""
 
     cause: LossCause
     jobs: int | None
@@ -136,7 +136,6 @@ def _sum_up(
 
 
 def require_staff(context: RequestContext) -> None:
-    """Respond 403 to viewers who are not staff."""
     if not context.viewer.is_staff:
         raise HTTPException(403, STAFF_ONLY)
 

@@ -31,7 +31,7 @@ _UNIX_TIME = re.compile(r"[0-9]{1,11}(?:\.[0-9]{1,3})?\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoomView:
-    """Hold the texts of the form, and the queries of the links to other parts; empty where there is none."""
+    """The texts of the form, and the queries of the links to other parts; empty where there is none."""
 
     zone: str
     from_text: str
@@ -72,7 +72,6 @@ def parse_part(given: Mapping[str, str], report: JobReport, zone: tzinfo) -> Run
 
 
 def count_points(part: RunPart, step: float) -> int:
-    """Return how many points a chart of this part has with this step."""
     if not step:
         return MAX_CHART_POINTS
     return max(1, min(MAX_CHART_POINTS, int((part.to_seconds - part.from_seconds) / step)))

@@ -50,7 +50,7 @@ class StepKey:
 
 @dataclass(frozen=True, slots=True)
 class SampledField:
-    """Hold a field of a sample in Slurm's unit, and the sum of all its values since the step started.
+    """A field of a sample in Slurm's unit, and the sum of all its values since the step started.
 
     Where the sender does not add them up, ``total`` is the value itself until the agent has done so.
     """
@@ -61,7 +61,7 @@ class SampledField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Hold one sample; ``task`` is empty unless the series is about tasks.
+    """One sample; ``task`` is empty unless the series is about tasks.
 
     ``sampler`` is the Slurm plugin that took it. ``has_gpus`` is whether Slurm accounts GPUs; if not, its GPU
     fields are uninitialised memory.
@@ -77,7 +77,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileEvent:
-    """Hold one event of a step.
+    """One event of a step.
 
     ``start_seconds`` distinguishes two runs of the same step: a requeued job keeps its id. Events are numbered from 1;
     ``lost`` of the previous ones could not be sent.
@@ -98,7 +98,7 @@ Measured = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledStep:
-    """Hold the current numbers of a step; ``samples`` has the last sample of each series and task."""
+    """The current numbers of a step; ``samples`` has the last sample of each series and task."""
 
     key: StepKey
     has_ended: bool = False
@@ -109,7 +109,7 @@ class ProfiledStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Hold all profiled steps of this node, and what was received since the start; empty if profiling is off.
+    """All profiled steps of this node, and what was received since the start; empty if profiling is off.
 
     ``push_errors`` counts failed pushes and deletions; None if nothing is pushed.
     """

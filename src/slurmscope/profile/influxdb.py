@@ -73,7 +73,7 @@ _POWER_FIELD = "Power"
 
 @dataclass(frozen=True, slots=True)
 class WrittenSample:
-    """Hold a sample and the step it belongs to; the totals of its fields are their values."""
+    """A sample and the step it belongs to; the totals of its fields are their values."""
 
     key: StepKey
     sample: Sample
@@ -202,7 +202,7 @@ _NETWORK_MEGABYTES = frozenset({"InMB", "OutMB"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxOptions:
-    """Hold where to listen, and what the lines do not say: whether Slurm accounts GPUs, and its interconnect plugin."""
+    """Where to listen, and what the lines do not say: whether Slurm accounts GPUs, and its interconnect plugin."""
 
     address: str
     config_file: Path | None = None

@@ -33,7 +33,7 @@ _DATAGRAMS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """Hold a datagram and the real uid of its sender; None if the kernel did not say."""
+    """A datagram and the real uid of its sender; None if the kernel did not say."""
 
     content: bytes
     sender_uid: int | None

@@ -18,7 +18,7 @@ from slurmscope.profile.steps import ProfileSteps
 
 
 class NodeProfiling:
-    """Hold the receivers and the pushes, if there are any."""
+    """The receivers and the pushes, if there are any."""
 
     def __init__(
         self,

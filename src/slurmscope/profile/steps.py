@@ -175,7 +175,7 @@ NO_START = 0
 
 @dataclass(slots=True, kw_only=True)
 class _Step:
-    """Hold one run of a step."""
+    """One run of a step."""
 
     start_seconds: int
     heard_at: float
@@ -205,7 +205,6 @@ class ProfileSteps:
         self._running_at: dict[int, float] = {}
 
     def handle(self, event: ProfileEvent) -> None:
-        """Take one event."""
         with self._lock:
             self._events[event.kind.value] += 1
             step = self._step_of(event)

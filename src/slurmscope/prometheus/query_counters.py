@@ -17,7 +17,7 @@ from slurmscope.metrics.family import Family, counter, gauge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCount:
-    """Hold the counters of one kind of query; ``seconds`` ends when the answer is parsed or the query has failed."""
+    """The counters of one kind of query; ``seconds`` ends when the answer is parsed or the query has failed."""
 
     queries: int = 0
     retries: int = 0
@@ -32,7 +32,7 @@ class QueryCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCounts:
-    """Hold the counters by kind of query, since the start of the process."""
+    """The counters by kind of query, since the start of the process."""
 
     by_kind: Mapping[str, QueryCount] = field(default_factory=dict)
     is_up: bool | None = None
@@ -74,13 +74,11 @@ class QueryCounters:
             )
 
     def note_retry(self, kind: str) -> None:
-        """Count a retry."""
         with self._lock:
             old = self._counts.get(kind, QueryCount())
             self._counts[kind] = replace(old, retries=old.retries + 1)
 
     def note_split(self, kind: str) -> None:
-        """Count a query that is split in two."""
         with self._lock:
             old = self._counts.get(kind, QueryCount())
             self._counts[kind] = replace(old, splits=old.splits + 1)

@@ -75,7 +75,7 @@ class AccessDenied(ServerRefused):
 
 @dataclass(frozen=True, slots=True)
 class FoundSeries:
-    """Hold one series of an answer: finite values in order of time."""
+    """One series of an answer: finite values in order of time."""
 
     labels: Mapping[str, str]
     times: tuple[float, ...]
@@ -84,7 +84,7 @@ class FoundSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Hold a parsed answer, which is complete."""
+    """A parsed answer, which is complete."""
 
     series: tuple[FoundSeries, ...]
 

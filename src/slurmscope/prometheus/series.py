@@ -214,7 +214,7 @@ class _QueryRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Hold the value of a part of a run, and the length of that part."""
+    """The value of a part of a run, and the length of that part."""
 
     value: float
     seconds: float

@@ -54,7 +54,7 @@ def parse_user(given: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSettings:
-    """Hold the address of Prometheus and the limits of queries."""
+    """The address of Prometheus and the limits of queries."""
 
     url: ServerAddress | None = setting(
         None,
@@ -141,7 +141,6 @@ class PrometheusSettings:
     )
 
     def matchers_of(self, cluster: str) -> tuple[Matcher, ...]:
-        """Return the matchers for series of one cluster."""
         own = (Matcher(self.cluster_label, cluster),) if self.cluster_label else ()
         return (*self.matchers, *own)
 

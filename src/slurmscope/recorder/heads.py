@@ -26,7 +26,7 @@ _KEYS_LIMIT = 4
 
 @dataclass(slots=True, eq=False)
 class Head:
-    """Hold the newest samples of one series; ``keys`` are the names under which it is found."""
+    """The newest samples of one series; ``keys`` are the names under which it is found."""
 
     id: int
     metric: str
@@ -135,6 +135,5 @@ def series_key(metric: str, labels: Mapping[str, str]) -> Hashable:
 
 
 def job_of(labels: Mapping[str, str]) -> int:
-    """Return the job that labels name."""
     text = labels.get(JOB_LABEL, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else NO_JOB

@@ -144,7 +144,6 @@ class Recorder:
         )
 
     def record(self, at_seconds: float, samples: Iterable[RecordedSample]) -> None:
-        """Record samples of one moment."""
         with self._mutex:
             self._take(at_seconds, self._of_samples(samples))
 

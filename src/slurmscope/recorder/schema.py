@@ -129,7 +129,6 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return the used size of the file."""
     pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
     return pages * _pragma(connection, "page_size")
 

@@ -82,7 +82,6 @@ def grow(values: Sequence[float]) -> Sequence[float]:
 
 
 def pack_floats(numbers: array[float]) -> bytes:
-    """Compress numbers."""
     raw = numbers.tobytes()
     return zlib.compress(b"".join(raw[place::_WIDTH] for place in range(_WIDTH)), _LEVEL)
 
@@ -129,7 +128,7 @@ _SELECT_TIMES = "SELECT data FROM times WHERE id = ?"
 
 
 class Piece(NamedTuple):
-    """Hold one stretch of one series; equal ``times_key`` means equal times."""
+    """One stretch of one series; equal ``times_key`` means equal times."""
 
     digest: BlockSummary
     times_key: Hashable

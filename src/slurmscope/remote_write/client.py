@@ -29,7 +29,7 @@ _SETTINGS = {"age": "--output.remote-write-max-age", "size": "--output.remote-wr
 
 
 class BufferedRequest(NamedTuple):
-    """Hold a request and the monotonic time at which it was made."""
+    """A request and the monotonic time at which it was made."""
 
     request: WriteRequest
     made_at: float
@@ -57,7 +57,6 @@ class RequestBuffer:
 
     @property
     def samples(self) -> int:
-        """Return the number of queued samples."""
         with self._changed:
             return sum(entry.request.samples for entry in self._queue)
 

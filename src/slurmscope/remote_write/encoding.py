@@ -113,7 +113,7 @@ Series = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRequest:
-    """Hold one compressed request."""
+    """One compressed request."""
 
     body: bytes = field(repr=False)
     samples: int

@@ -67,7 +67,7 @@ EncodeSeries = Callable[[str, Mapping[str, str]], Series]
 
 
 class PushedSeries:
-    """Hold the samples of the current pushed metrics."""
+    """The samples of the current pushed metrics."""
 
     def __init__(self, find_page: Callable[[], PushedPage], encode_series: EncodeSeries) -> None:
         """Take what returns the current page, the same object as long as nothing changes."""

@@ -164,7 +164,6 @@ class IncompleteReports:
 
 
 def run_of(record: JobRecord) -> RunId:
-    """Return what identifies the run of a record."""
     return record.cluster, record.job_id, record.submit_seconds
 
 

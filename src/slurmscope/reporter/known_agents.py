@@ -46,7 +46,6 @@ class KnownAgents:
     """Record what was measured on which nodes of a cluster, also before this process was started. Not thread-safe."""
 
     def __init__(self, archive: Archive, *, cluster: str) -> None:
-        """Take the archive in which nodes are looked up of which nothing is known."""
         self._archive = archive
         self._cluster = cluster
         self._last_ends: dict[NodeMeasurement, float] = {}

@@ -58,7 +58,7 @@ BUG = "Jobs are not being archived: the reporter failed because of a bug; see it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReporterProgress:
-    """Hold the progress of a reporter, or of all of them."""
+    """The progress of a reporter, or of all of them."""
 
     jobs_archived: int = 0
     rounds: int = 0

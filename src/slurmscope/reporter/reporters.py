@@ -79,7 +79,7 @@ OpenLeaderArchive = Callable[[str], LeaderArchive]
 
 
 class Reporters:
-    """Hold the reporters of all clusters that accounting reads; a new cluster gets one when it is found."""
+    """The reporters of all clusters that accounting reads; a new cluster gets one when it is found."""
 
     def __init__(
         self,

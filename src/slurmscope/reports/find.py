@@ -93,7 +93,7 @@ class Outages:
 
 
 class _Records(NamedTuple):
-    """Hold the newest run of a job in each cluster, and one task of each array whose ID it is."""
+    """The newest run of a job in each cluster, and one task of each array whose ID it is."""
 
     jobs: tuple[JobRecord, ...]
     tasks: tuple[JobRecord, ...]

@@ -33,7 +33,7 @@ _COMMA = re.compile(r",(?![^\[]*\])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChoice:
-    """Hold the chosen jobs: IDs as users write them, or the user's own jobs, of which ``is_last`` means the newest."""
+    """The chosen jobs: IDs as users write them, or the user's own jobs, of which ``is_last`` means the newest."""
 
     shown_ids: tuple[str, ...] = ()
     is_last: bool = False

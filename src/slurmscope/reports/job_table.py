@@ -41,7 +41,6 @@ Cell = str | int | float | bool | tuple[str, ...] | None
 
 
 def render_csv_rows(rows: Iterable[tuple[Cell, ...]]) -> str:
-    """Render rows as CSV."""
     stream = io.StringIO()
     writer = csv.writer(stream)
     writer.writerows([_escape_formula(cell) for cell in row] for row in rows)

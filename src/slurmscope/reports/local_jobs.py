@@ -30,7 +30,7 @@ from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedJobs:
-    """Hold rows of jobs.
+    """Rows of jobs.
 
     ``is_cut`` says that there are more than were requested, and ``problem`` why some may be missing.
     """
@@ -67,7 +67,6 @@ class JobSource(Protocol):
         ...
 
     def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
-        """Return the reports of the tasks of an array."""
         ...
 
     def read_script(self, report: JobReport, cluster: str = "") -> JobScript | None:

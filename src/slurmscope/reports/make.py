@@ -70,7 +70,7 @@ Read = Callable[[], tuple[str, Result]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """Hold query results by query name and job ID."""
+    """Query results by query name and job ID."""
 
     curves: Mapping[str, Mapping[int, tuple[Series, ...]]] = field(default_factory=dict)
     totals: Mapping[str, Mapping[int, Mapping[tuple[str, ...], float]]] = field(default_factory=dict)
@@ -81,7 +81,6 @@ class Measurements:
     """Jobs of which the source returned only a part."""
 
     def of(self, job_id: int) -> Measured:
-        """Return the measurements of one job."""
         return Measured(
             curves={name: found[job_id] for name, found in self.curves.items() if job_id in found},
             totals={name: found[job_id] for name, found in self.totals.items() if job_id in found},
@@ -142,7 +141,6 @@ class _Reader:
 
 
 def _gpu_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: TotalsByJob) -> Iterator[Read]:
-    """Yield queries for each GPU of jobs that hold any."""
     some = tuple(span for job, span in spans.items() if any(job in totals.get(name, ()) for name in _GPU_SIGNS))
     if some:
         for name, query in GPU_TOTALS.items():
@@ -272,7 +270,6 @@ class ReportMaker:
 
     @property
     def series(self) -> SeriesSource | None:
-        """Return the time series source."""
         return self._series
 
     @property

@@ -34,7 +34,7 @@ _IS_CLUSTER = re.compile(rf"{CLUSTER_PATTERN}\Z", re.ASCII)
 
 
 class PagePath(NamedTuple):
-    """Hold the cluster that a path names, empty if it names none, and the same path without it."""
+    """The cluster that a path names, empty if it names none, and the same path without it."""
 
     cluster: str
     short: str

@@ -226,7 +226,6 @@ class PortalJobs:
     """Read jobs that the portal shows to the user."""
 
     def __init__(self, client: PortalClient) -> None:
-        """Take the client of the portal."""
         self._client = client
 
     def user(self) -> str:

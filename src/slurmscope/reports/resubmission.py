@@ -45,8 +45,6 @@ _MIB = 1 << 20
 
 
 class NodeSize(NamedTuple):
-    """Hold the cores and the memory of a node."""
-
     cpus: float
     memory_bytes: float
 

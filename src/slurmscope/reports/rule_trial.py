@@ -44,7 +44,7 @@ PROGRESS_JOBS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTrial:
-    """Hold what one rule would have found; ``was_found`` is what it found when the jobs were archived."""
+    """What one rule would have found; ``was_found`` is what it found when the jobs were archived."""
 
     rule: str
     jobs: int
@@ -56,7 +56,7 @@ class RuleTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Hold the counts of every rule, most jobs first."""
+    """The counts of every rule, most jobs first."""
 
     jobs: int
     rules: tuple[RuleTrial, ...]

@@ -26,7 +26,7 @@ _FLAGS = re.compile(rb"^AccountingStoreFlags\s*=.*\bjob_script\b", re.MULTILINE)
 
 @dataclass(slots=True)
 class _Stored:
-    """Hold whether a cluster stores scripts, and when that was looked up."""
+    """Whether a cluster stores scripts, and when that was looked up."""
 
     is_stored: bool = False
     checked_at: float = -KNOWN_SECONDS
@@ -49,7 +49,6 @@ class ScriptReader:
     """Read the scripts of jobs, each at most once in a few seconds; thread-safe."""
 
     def __init__(self, run: RunCommand, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take what runs a command of Slurm."""
         self._run = run
         self._clock = clock
         self._cache = LiveCache(self._read)

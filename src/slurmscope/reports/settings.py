@@ -172,7 +172,6 @@ def parse_mail_address(given: object) -> str:
 
 
 def parse_mail_server(given: object) -> str:
-    """Parse the address of a mail server."""
     return _matching(_SERVER, "a server such as localhost:25", given)
 
 

@@ -45,7 +45,6 @@ class OwnSeries:
 
     @property
     def max_concurrent_queries(self) -> int:
-        """Return that of the source."""
         return self._source.max_concurrent_queries
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
@@ -141,7 +140,7 @@ _SQLITE = "sqlite:///"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporting:
-    """Hold the parts; ``archive`` is None where none is readable."""
+    """The parts; ``archive`` is None where none is readable."""
 
     config: Config
     archive: SqlArchive | None
@@ -276,7 +275,6 @@ def open_tokens(config: Config) -> Iterator[TokenStore]:
 
 @contextmanager
 def open_audit_log(config: Config) -> Iterator[AuditLog]:
-    """Open the audit log of staff access."""
     with closing(_open_archive(config)) as archive:
         from slurmscope.archive.access import AuditLog
 

@@ -34,7 +34,7 @@ _WITHOUT = frozenset({*TRACED_CURVES, *TRACED_BY_NODE, *PROFILED_CURVES})
 
 
 class RunPart(NamedTuple):
-    """Hold a part of a run, as Unix times."""
+    """A part of a run, as Unix times."""
 
     from_seconds: float
     to_seconds: float
@@ -42,7 +42,7 @@ class RunPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoomedReport:
-    """Hold a report whose charts and heat maps show only a part of the run."""
+    """A report whose charts and heat maps show only a part of the run."""
 
     report: JobReport
     part: RunPart

@@ -28,7 +28,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedFigure:
-    """Hold one number of both reports; None is not measured."""
+    """One number of both reports; None is not measured."""
 
     name: str
     label: str
@@ -46,7 +46,7 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
-    """Hold two runs side by side."""
+    """Two runs side by side."""
 
     first: str
     second: str

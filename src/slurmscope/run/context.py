@@ -22,7 +22,7 @@ _LONGEST_PATH = 64
 
 
 class CgroupHierarchy(NamedTuple):
-    """Hold the folder of this process's cgroup in one hierarchy, and where that hierarchy is mounted."""
+    """The folder of this process's cgroup in one hierarchy, and where that hierarchy is mounted."""
 
     folder: Path
     mount: Path

@@ -43,7 +43,7 @@ moment is not known."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCommand:
-    """Hold what all samples of one command have in common."""
+    """What all samples of one command have in common."""
 
     pid: int
     host: str
@@ -116,7 +116,7 @@ StartHelper = Callable[[Callable[[], "subprocess.Popen[bytes]"]], "subprocess.Po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Hold one way; ``credential`` returns the headers that prove the sender of a body, or raises SourceError."""
+    """One way; ``credential`` returns the headers that prove the sender of a body, or raises SourceError."""
 
     name: str
     address: ServerAddress
@@ -193,7 +193,7 @@ _RETRIED = frozenset({404, 408, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """Hold how many samples were sent and lost, and the last reason for a loss."""
+    """How many samples were sent and lost, and the last reason for a loss."""
 
     sent: int
     lost: int
@@ -223,7 +223,6 @@ class SampleDelivery:
         self._thread = threading.Thread(target=self._run, name="trace-delivery", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def put(self, sample: Sample) -> None:

@@ -23,7 +23,7 @@ EARLIEST_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
-    """Hold where samples go."""
+    """Where samples go."""
 
     endpoint: str = ""
     socket: Path

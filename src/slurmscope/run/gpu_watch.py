@@ -36,7 +36,6 @@ class GpuWatch:
         self._thread = threading.Thread(target=self._run, name="gpu-watch", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def end(self) -> tuple[GpuSample, ...]:

@@ -63,7 +63,7 @@ MOST_PROCESSES = 20_000
 
 
 class TreeProcess(NamedTuple):
-    """Hold one process; ``io`` and ``peak_resident_bytes`` are None where they may not be read."""
+    """One process; ``io`` and ``peak_resident_bytes`` are None where they may not be read."""
 
     sample: ProcessSample
     io: IoReading | None
@@ -187,7 +187,6 @@ class TreeMeter:
 
     @property
     def program_threads(self) -> dict[str, int]:
-        """Return the mean number of threads by program."""
         return self._thread_means.means()
 
     def close(self) -> None:

@@ -141,7 +141,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """Hold what to run, and how often to sample it."""
+    """What to run, and how often to sample it."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]

@@ -71,7 +71,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutput:
-    """Hold the output of a successful command; ``stderr`` is safe to log, line by line."""
+    """The output of a successful command; ``stderr`` is safe to log, line by line."""
 
     stdout: bytes
     stderr: str
@@ -305,13 +305,12 @@ def parse_version(given: object) -> str:
 
 
 def parse_rest_url(given: object) -> ServerAddress:
-    """Parse the address of slurmrestd."""
     return parse_address(given, default_port=SLURMRESTD_PORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSettings:
-    """Hold how Slurm's commands and slurmrestd are called."""
+    """How Slurm's commands and slurmrestd are called."""
 
     bin_path: Path | None = setting(
         None,

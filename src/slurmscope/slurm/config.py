@@ -21,7 +21,7 @@ ALL_HIDDEN_LABELS = frozenset().union(*_HIDDEN.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """Hold one controller; its role is ``primary``, ``backup``, or ``backup1``, ``backup2`` and so on."""
+    """One controller; its role is ``primary``, ``backup``, or ``backup1``, ``backup2`` and so on."""
 
     host: str
     role: str
@@ -30,7 +30,7 @@ class Controller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controllers:
-    """Hold all controllers; empty if none answered and their names are not known."""
+    """All controllers; empty if none answered and their names are not known."""
 
     controllers: tuple[Controller, ...] = ()
 
@@ -42,7 +42,7 @@ class Controllers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """Hold the cluster name, the Slurm version, Slurm's own user, and the PrivateData setting."""
+    """The cluster name, the Slurm version, Slurm's own user, and the PrivateData setting."""
 
     cluster_name: str = ""
     slurm_version: str = ""
@@ -61,7 +61,6 @@ _LINE = re.compile(r"(?P<key>[A-Za-z_]+) += (?P<value>.*)")
 
 
 def read_config(run: RunCommand) -> ControllerConfig:
-    """Read the configuration of the controller."""
     return parse_config(run("scontrol", ARGUMENTS))
 
 

@@ -30,7 +30,7 @@ Record_co = TypeVar("Record_co", covariant=True)
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):
-    """Hold one error that Slurm reports."""
+    """One error that Slurm reports."""
 
     description: str | None = None
     error: str | None = None
@@ -134,7 +134,7 @@ NO_VALUE = 0xFFFFFFFE
 
 
 class OptionalJsonNumber(msgspec.Struct, frozen=True, gc=False):
-    """Hold a number that may be not set, or without a limit."""
+    """A number that may be not set, or without a limit."""
 
     set: bool | None = True
     infinite: bool | None = False

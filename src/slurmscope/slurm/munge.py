@@ -33,7 +33,7 @@ def make_payload(portal: ServerAddress) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MungeCredential:
-    """Hold the user that made a credential, and its payload."""
+    """The user that made a credential, and its payload."""
 
     uid: int
     payload: bytes

@@ -72,7 +72,7 @@ DecodeMunge = Callable[[str], "MungeCredential | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Hold what is known about a sender; ``uid`` is None if nothing proves who it is.
+    """What is known about a sender; ``uid`` is None if nothing proves who it is.
 
     ``job_id`` and ``node`` are set if the sender may send samples for that job and from that node only.
     """

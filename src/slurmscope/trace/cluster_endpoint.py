@@ -35,7 +35,7 @@ HIDDEN_SECONDS = 5.0
 
 
 class ClusterTracing:
-    """Hold the store of traced processes and the endpoint that fills it; without tracing, there is neither."""
+    """The store of traced processes and the endpoint that fills it; without tracing, there is neither."""
 
     def __init__(self, host: Host) -> None:
         """Build the endpoint; raise ConfigError if a setting of tracing cannot be used."""

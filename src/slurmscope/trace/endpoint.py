@@ -296,7 +296,6 @@ class TraceEndpoint:
         self._pages = PageSlots(PAGES)
 
     def answer(self, request: HttpRequest) -> Response:
-        """Answer a request."""
         if request.method == "POST":
             return self._receiver.receive(request)
         hidden = self._hidden_labels()

@@ -38,7 +38,7 @@ _SIZE_LIMIT_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Hold the name of a job's folder, and of its node if several slurmd run on one machine."""
+    """The name of a job's folder, and of its node if several slurmd run on one machine."""
 
     job: JobName
     node_name: str = ""
@@ -183,8 +183,6 @@ CLOSE_SECONDS = 1.0
 
 
 class NodeTracing:
-    """Hold the traced processes of this node."""
-
     def __init__(self, settings: NodeTraceSettings, jobs: SharedReading, procfs_root: Path) -> None:
         """Start empty; ``open`` makes the socket."""
         self._settings = settings

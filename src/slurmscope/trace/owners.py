@@ -114,7 +114,6 @@ class OwnerFinder:
         grace_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the readings of running jobs and of the host names of nodes."""
         self._jobs = jobs
         self._hosts = hosts
         self._grace_seconds = grace_seconds

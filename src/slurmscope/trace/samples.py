@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 
 class TraceSample(NamedTuple):
-    """Hold one sample as it was sent; None means that the sender did not measure it.
+    """One sample as it was sent; None means that the sender did not measure it.
 
     ``cpu_percent`` is 100 for one busy core. ``cpu_seconds``, ``read_bytes`` and ``write_bytes`` are totals since the
     process started. ``interval_seconds`` is the time until the sender's next sample.
@@ -42,7 +42,7 @@ class TraceSample(NamedTuple):
 
 
 class RunningJobOwner(NamedTuple):
-    """Hold what Slurm says about a running job: its owner, its nodes and its allocation."""
+    """What Slurm says about a running job: its owner, its nodes and its allocation."""
 
     job_id: int
     uid: int
@@ -55,14 +55,14 @@ class RunningJobOwner(NamedTuple):
 
 
 class JobOwners(NamedTuple):
-    """Hold the running jobs by job ID; ``unreadable_rows`` counts rows that could not be parsed."""
+    """The running jobs by job ID; ``unreadable_rows`` counts rows that could not be parsed."""
 
     jobs: Mapping[int, RunningJobOwner]
     unreadable_rows: int = 0
 
 
 class TracedProcess(NamedTuple):
-    """Hold the latest sample of a process with the node and the owner that Slurm or the kernel names.
+    """The latest sample of a process with the node and the owner that Slurm or the kernel names.
 
     ``way`` is how the sender was authenticated: socket, token, munge or plain.
     """
@@ -75,7 +75,7 @@ class TracedProcess(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """Hold all traced processes at one moment, and how many samples were accepted and refused since the start.
+    """All traced processes at one moment, and how many samples were accepted and refused since the start.
 
     ``is_enabled`` is False if tracing is off; there are no counters then. ``has_allocations`` says whether the
     allocation of traced jobs is exported here, and by no other collector.

@@ -29,7 +29,7 @@ class _Entry(NamedTuple):
 
 
 class TraceStore:
-    """Hold traced processes by job, host and PID; every method may be called from any thread."""
+    """Traced processes by job, host and PID; every method may be called from any thread."""
 
     def __init__(self, limits: TraceLimits, clock: Callable[[], float] = time.monotonic) -> None:
         """Start empty."""
@@ -51,7 +51,6 @@ class TraceStore:
             return dict(self._refused)
 
     def count_refusal(self, code: str) -> None:
-        """Count a refused post."""
         with self._lock:
             self._refused[code if code in REASONS else "malformed"] += 1
 

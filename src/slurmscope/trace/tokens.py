@@ -35,7 +35,7 @@ _NODE_NAME = re.compile(_NODE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobToken:
-    """Hold what a token states; ``expiry_seconds`` is a Unix time."""
+    """What a token states; ``expiry_seconds`` is a Unix time."""
 
     job_id: int
     uid: int

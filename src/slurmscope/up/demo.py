@@ -60,7 +60,7 @@ END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """Hold the simulated clusters, and how many jobs have ended on each."""
+    """The simulated clusters, and how many jobs have ended on each."""
 
     cluster: SimulatedCluster
     """The one whose queue and nodes are shown, and whose running jobs are recorded."""
@@ -126,7 +126,6 @@ def _skip_ended(archive: SqlArchive, clusters: Iterable[str]) -> None:
 
 
 def _make_accounts(demo: Demo) -> dict[str, SimulatedAccounting]:
-    """Return the accounting of each cluster, with its history, by name."""
     return {
         cluster.name: SimulatedAccounting(cluster, History(cluster, jobs=demo.past_jobs, seed=seed).make())
         for seed, cluster in enumerate((demo.cluster, *demo.others), demo.seed)

@@ -53,7 +53,6 @@ class AgentScrapes:
         token_files: Mapping[Target, TokenFile] | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the agents and the recorder."""
         self.counts: Counter[str] = Counter()
         """Scrapes by outcome: good, failed, or skipped because earlier ones still ran or failed."""
         self._targets = tuple(targets)

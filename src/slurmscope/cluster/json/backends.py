@@ -31,7 +31,6 @@ class JsonCommands:
     """Run squeue and scontrol, or sinfo where scontrol has no JSON."""
 
     def __init__(self, run: RunCommand) -> None:
-        """Take what runs a command."""
         self._run = run
         self._release: tuple[int, int] | None = None
 
@@ -82,12 +81,10 @@ class Slurmrestd:
         self._version = ""
 
     def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
-        """Return all jobs."""
         answer = self._request("jobs")
         return parse_jobs(answer, taken_at_seconds=now_seconds, window=window, with_owners=with_owners)
 
     def read_nodes(self) -> Nodes:
-        """Return all nodes."""
         return parse_nodes(self._request("nodes"))
 
     def _request(self, what: str) -> bytes:

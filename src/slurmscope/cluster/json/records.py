@@ -30,7 +30,7 @@ NOTHING = "(null)"
 
 
 class JsonJob(msgspec.Struct, frozen=True, gc=False):
-    """Hold the fields of a job that we read, as they come."""
+    """The fields of a job that we read, as they come."""
 
     job_id: JsonNumber = None
     array_job_id: JsonNumber = None
@@ -209,7 +209,7 @@ MIB = 1024 * 1024
 
 
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):
-    """Hold the fields of a node that we read, as they come; ``idle_cpus`` and the like follow from others."""
+    """The fields of a node that we read, as they come; ``idle_cpus`` and the like follow from others."""
 
     name: str | None = None
     state: str | list[str] | None = None

@@ -24,7 +24,7 @@ _LONGEST_SOCKET_PATH = 107
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """Hold the address of one server; where ``socket_path`` is set, host and port are not used."""
+    """The address of one server; where ``socket_path`` is set, host and port are not used."""
 
     host: str = "localhost"
     port: int = 80

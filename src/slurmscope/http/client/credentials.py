@@ -32,7 +32,7 @@ _FORM = "not of the form NAME=VALUE or NAME=@FILE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """Hold the name of a header, and its value or the file that contains it."""
+    """The name of a header, and its value or the file that contains it."""
 
     name: str
     value: str = field(default="", repr=False)
@@ -60,7 +60,6 @@ def parse_headers(given: object) -> tuple[Header, ...]:
 
 
 def is_header_value(text: str) -> bool:
-    """Return whether a text can be the value of a header."""
     return _VALUE.match(text) is not None
 
 

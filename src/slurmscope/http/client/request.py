@@ -37,7 +37,7 @@ _BLOCK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """Hold one request; ``path`` follows the prefix of the server's address."""
+    """One request; ``path`` follows the prefix of the server's address."""
 
     method: str = "GET"
     path: str = ""
@@ -47,7 +47,7 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """Hold the complete answer of a server, whatever its status; ``retry_after`` is the header of this name."""
+    """The complete answer of a server, whatever its status; ``retry_after`` is the header of this name."""
 
     status: int
     body: bytes

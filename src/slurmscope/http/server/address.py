@@ -28,7 +28,7 @@ OpenSocket = Callable[[int, int], socket.socket]
 
 @dataclass(frozen=True, slots=True)
 class ListenHost:
-    """Hold host and port; an empty host means all addresses of the machine, port 0 any free port."""
+    """Host and port; an empty host means all addresses of the machine, port 0 any free port."""
 
     host: str
     port: int
@@ -39,7 +39,6 @@ class ListenHost:
 
 
 def parse_address(text: str) -> ListenHost:
-    """Parse ``:9092``, ``host:9092`` or ``[::1]:9092``."""
     match = _ADDRESS.match(text)
     if match is None or int(match["port"]) > 65535:
         raise ConfigError(f"listen address {text!r} is not :PORT, HOST:PORT or [IPV6]:PORT")

@@ -47,7 +47,7 @@ _OFFERS = (
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Hold one item of a header: ``text/plain;version=0.0.4;q=0.5`` or ``gzip;q=1``."""
+    """One item of a header: ``text/plain;version=0.0.4;q=0.5`` or ``gzip;q=1``."""
 
     name: str
     parameters: dict[str, str]
@@ -139,7 +139,7 @@ class UnknownCollector(SlurmscopeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrapeRequest:
-    """Hold what a client wants; ``include`` is None for all collectors, ``deadline_seconds`` without a timeout."""
+    """What a client wants; ``include`` is None for all collectors, ``deadline_seconds`` without a timeout."""
 
     format: Format = Format.TEXT
     is_gzip: bool = False
@@ -157,7 +157,7 @@ May raise :class:`UnknownCollector` (400) or another SlurmscopeError (503), when
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Hold how one further path of an exporter is answered, and its text on the landing page, if it is shown there."""
+    """How one further path of an exporter is answered, and its text on the landing page, if it is shown there."""
 
     answer: Callable[[HttpRequest], Response]
     find_upload: FindUpload

@@ -96,7 +96,7 @@ class BasicAuth:
 
 
 class _Cache:
-    """Hold a bounded number of keys, the most recently used ones."""
+    """A bounded number of keys, the most recently used ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

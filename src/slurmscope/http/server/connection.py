@@ -71,7 +71,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Hold what all connections of a server share."""
+    """What all connections of a server share."""
 
     app: App
     gate: Gate

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Hold what clients must fulfil; by default all requests are allowed."""
+    """What clients must fulfil; by default all requests are allowed."""
 
     tls: TlsServer | None = None
     auth: BasicAuth | None = None

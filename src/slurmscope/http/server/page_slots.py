@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 1.0
 
 
 class PageSlots:
-    """Hold the pages that are being made or sent, up to ``limit``; 0 means no limit. Safe from any thread."""
+    """The pages that are being made or sent, up to ``limit``; 0 means no limit. Safe from any thread."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without pages."""

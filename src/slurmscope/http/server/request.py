@@ -39,7 +39,7 @@ UNKNOWN_PID = 0
 
 
 class PeerCredentials(NamedTuple):
-    """Hold process and user at the other end of a local connection, as the kernel recorded them."""
+    """Process and user at the other end of a local connection, as the kernel recorded them."""
 
     pid: int
     uid: int
@@ -47,7 +47,7 @@ class PeerCredentials(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """Hold one request; header names are in lower case, ``peer`` is the address of the client.
+    """One request; header names are in lower case, ``peer`` is the address of the client.
 
     ``body`` is read for an :class:`~slurmscope.http.server.response.Upload` only. ``credentials`` are known of clients
     of a unix socket, and of those on this machine if the server looks for them. ``is_authenticated`` means that the web

@@ -59,7 +59,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """Hold one response.
+    """One response.
 
     A ``body`` of bytes is sent with its length; any other iterable is streamed block by block. ``close`` is called
     exactly once, when the body was sent or given up, even if it was never iterated.

@@ -191,7 +191,6 @@ class Server:
         return not self._serving.gate().is_closed
 
     def start(self) -> None:
-        """Serve in a background thread."""
         threading.Thread(target=self.serve, name="http-accept", daemon=True).start()
 
     def serve(self) -> None:

@@ -42,7 +42,7 @@ class ClientRefused(OSError):
 
 
 class TlsServer:
-    """Hold the certificate of the server and its requirements for clients; immutable."""
+    """The certificate of the server and its requirements for clients; immutable."""
 
     def __init__(self, settings: TlsSettings) -> None:
         """Load certificate, key and authorities; raise ConfigError naming the one that cannot be used."""

@@ -68,7 +68,6 @@ def texts(value: object, where: str) -> tuple[str, ...]:
 
 
 def text(value: object, where: str) -> str:
-    """Return a string."""
     if not isinstance(value, str):
         raise ConfigError(f"{where} is not a string")
     return value
@@ -85,7 +84,6 @@ def boolean(value: object, where: str) -> bool:
 
 
 def choice(value: object, where: str, known: Collection[str]) -> str:
-    """Return a string that is one of the known ones."""
     chosen = text(value, where)
     if chosen not in known:
         raise ConfigError(f"{where}: {chosen!a} is not one of {', '.join(known)}{_hint(chosen, known)}")
@@ -158,7 +156,7 @@ class ClientAuth(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """Hold the TLS section of the file; names are those of the file."""
+    """The TLS section of the file; names are those of the file."""
 
     cert_file: Path
     key_file: Path
@@ -187,7 +185,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebConfig:
-    """Hold the whole file; ``repr`` hides the password hashes."""
+    """The whole file; ``repr`` hides the password hashes."""
 
     tls: TlsSettings | None = None
     headers: tuple[Header, ...] = ()

@@ -28,7 +28,7 @@ class ClientTooSlow(TimeoutError):
 
 
 class Wire:
-    """Hold one socket and the bytes received but not used yet; deadlines are times of ``clock``."""
+    """One socket and the bytes received but not used yet; deadlines are times of ``clock``."""
 
     def __init__(self, sock: socket.socket, clock: Callable[[], float]) -> None:
         """Take a connected socket; the caller closes it."""

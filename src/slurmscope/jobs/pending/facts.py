@@ -20,7 +20,7 @@ from slurmscope.slurm.command import RunCommand
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
-    """Hold the last reading of each source; None if it was not requested, or cannot be read."""
+    """The last reading of each source; None if it was not requested, or cannot be read."""
 
     nodes: Nodes | None = None
     priorities: JobPriorities | None = None
@@ -39,7 +39,6 @@ MAX_ROWS = 200_000
 
 
 def read_priorities(run: RunCommand) -> JobPriorities:
-    """Run sprio."""
     return parse_priorities(run("sprio", ARGUMENTS))
 
 

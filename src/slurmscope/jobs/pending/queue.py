@@ -28,7 +28,7 @@ NOT_ELIGIBLE_REASONS = HELD_REASONS | {"BeginTime", "Dependency", "DependencyNev
 
 
 class PendingJob(NamedTuple):
-    """Hold one pending job, or all pending tasks of an array.
+    """One pending job, or all pending tasks of an array.
 
     ``tasks`` are the indexes of the pending tasks; empty if the job is not an array. Amounts are requested ones, of
     one task. ``start_seconds`` is the start that Slurm expects, ``evaluated_seconds`` when its scheduler last
@@ -96,7 +96,7 @@ class PendingJob(NamedTuple):
 
 
 class JobsAhead(NamedTuple):
-    """Hold how many jobs are ahead of one in a partition, what they request, and how many there are in all."""
+    """How many jobs are ahead of one in a partition, what they request, and how many there are in all."""
 
     jobs: int
     cores: int
@@ -106,7 +106,7 @@ class JobsAhead(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PendingQueue:
-    """Hold every pending job, newest submission first; ``unreadable_rows`` counts what could not be parsed."""
+    """Every pending job, newest submission first; ``unreadable_rows`` counts what could not be parsed."""
 
     jobs: tuple[PendingJob, ...] = ()
     cluster: str = ""
@@ -195,7 +195,7 @@ class PendingQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPriority:
-    """Hold the priority of one job in one partition, and the weighted factors that it is the sum of."""
+    """The priority of one job in one partition, and the weighted factors that it is the sum of."""
 
     job_id: int
     partition: str
@@ -205,13 +205,12 @@ class JobPriority:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPriorities:
-    """Hold the priorities of all eligible jobs; ``unreadable_rows`` counts what could not be parsed."""
+    """The priorities of all eligible jobs; ``unreadable_rows`` counts what could not be parsed."""
 
     priorities: tuple[JobPriority, ...] = ()
     unreadable_rows: int = 0
 
     def of(self, job: PendingJob) -> Sequence[JobPriority]:
-        """Return the priorities of a job: one for each of its partitions."""
         return self._by_job.get(job.job_id, ())
 
     def in_partition(self, partition: str) -> Sequence[JobPriority]:

@@ -46,7 +46,7 @@ _SUFFIXES = {"Job": "PJ", "Node": "PN", "User": "PU", "Account": "PA", "": ""}
 
 
 class LimitReason(NamedTuple):
-    """Hold the parts of a reason: ``owner`` is Assoc or QOS, ``resource`` is in lower case, ``per`` may be empty."""
+    """The parts of a reason: ``owner`` is Assoc or QOS, ``resource`` is in lower case, ``per`` may be empty."""
 
     owner: str
     bound: str
@@ -56,7 +56,7 @@ class LimitReason(NamedTuple):
 
 
 class LimitUse(NamedTuple):
-    """Hold a limit that blocks a job, whose it is, and how much of it is used."""
+    """A limit that blocks a job, whose it is, and how much of it is used."""
 
     owner: str
     limit: Limit
@@ -143,7 +143,7 @@ def _lower(owner: str) -> str:
 
 
 class PendingReason(NamedTuple):
-    """Hold what a reason means, and what the user can do; ``is_known`` is False for a word that is not in the list."""
+    """What a reason means, and what the user can do; ``is_known`` is False for a word that is not in the list."""
 
     word: str
     meaning: str

@@ -22,7 +22,7 @@ from slurmscope.jobs.wait_times import LIMIT_BOUNDS_SECONDS, WaitingTime, find_c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePosition:
-    """Hold the position of a job among those that may start in a partition; an array counts as its pending tasks."""
+    """The position of a job among those that may start in a partition; an array counts as its pending tasks."""
 
     partition: str
     position: int
@@ -33,7 +33,7 @@ class QueuePosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityRow:
-    """Hold one factor of a job's priority, beside that of others in the partition; None without such a job."""
+    """One factor of a job's priority, beside that of others in the partition; None without such a job."""
 
     factor: str
     own: float
@@ -44,7 +44,7 @@ class PriorityRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityTable:
-    """Hold the priority of a job in one partition and its factors; the first row is their sum."""
+    """The priority of a job in one partition and its factors; the first row is their sum."""
 
     partition: str
     jobs: int
@@ -109,8 +109,6 @@ WaitsByShape = Mapping[tuple[int, int], WaitingTime]
 
 
 class FreeNode(NamedTuple):
-    """Hold what is free on one node."""
-
     cores: int
     memory_bytes: int
     gpus: int
@@ -118,7 +116,7 @@ class FreeNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallerRequest:
-    """Hold one change that would let a job start sooner; None is unchanged, amounts are for the whole job.
+    """One change that would let a job start sooner; None is unchanged, amounts are for the whole job.
 
     ``fits_now`` is whether that much is free at this moment; ``waited`` is how long jobs of the new shape waited.
     """
@@ -134,7 +132,7 @@ class SmallerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeResources:
-    """Hold what is free in the partitions of a job, and how many of its nodes would fit now."""
+    """What is free in the partitions of a job, and how many of its nodes would fit now."""
 
     nodes: int
     cores: int
@@ -185,7 +183,6 @@ def _free_gpus(node: Node) -> int:
 
 
 def _need(job: PendingJob) -> FreeNode:
-    """Return what the job needs on each of its nodes."""
     nodes = max(1, job.nodes)
     return FreeNode(-(-job.cpus // nodes), (job.memory_bytes or 0) // nodes, -(-job.gpus // nodes))
 

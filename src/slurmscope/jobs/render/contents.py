@@ -32,7 +32,7 @@ _MEMORY_NOTE = (
 
 
 class LabelledText(NamedTuple):
-    """Hold one labelled line of a report."""
+    """One labelled line of a report."""
 
     label: str
     text: str
@@ -40,7 +40,7 @@ class LabelledText(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
-    """Hold the used share of one requested resource; ``ratio`` is None where there is no bar to draw."""
+    """The used share of one requested resource; ``ratio`` is None where there is no bar to draw."""
 
     label: str
     ratio: float | None

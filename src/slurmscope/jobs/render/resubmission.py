@@ -15,7 +15,7 @@ _HOUR = 3600.0
 
 
 class ResubmissionText(NamedTuple):
-    """Hold the header as every rendering shows it."""
+    """The header as every rendering shows it."""
 
     title: str
     lines: tuple[str, ...]

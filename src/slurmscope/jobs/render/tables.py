@@ -31,7 +31,7 @@ _STATISTICS: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTable:
-    """Hold rows of text, and a note about them where one is needed."""
+    """Rows of text, and a note about them where one is needed."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -277,7 +277,7 @@ def _sentence(difference: TraceDifference) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSection:
-    """Hold a table whose first three columns are names, and sentences about it."""
+    """A table whose first three columns are names, and sentences about it."""
 
     name: str
     title: str

@@ -20,7 +20,6 @@ from slurmscope.jobs.rule import Finding, Severity
 
 
 def measure(text: str) -> int:
-    """Count the columns that a text takes."""
     return len(text) if text.isascii() else sum(map(_char_columns, text))
 
 

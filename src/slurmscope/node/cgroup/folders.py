@@ -64,7 +64,7 @@ def _read(path: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedState:
-    """Hold what all jobs of a tree share.
+    """What all jobs of a tree share.
 
     ``keeps_processes`` allows open descriptors of cgroup.procs (v2 only); ``unneeded`` files are never read.
     """
@@ -218,7 +218,7 @@ class RereadTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """Hold the process ids of a job: slurmstepd, one per step, and all others."""
+    """The process ids of a job: slurmstepd, one per step, and all others."""
 
     stepd: tuple[int, ...] = ()
     user: tuple[int, ...] = ()

@@ -29,7 +29,7 @@ WAIT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundJob:
-    """Hold a job's folder; ``relative`` is its path below the root of its hierarchy, the same in all of v1.
+    """A job's folder; ``relative`` is its path below the root of its hierarchy, the same in all of v1.
 
     ``is_stray`` marks one that is not in the hierarchy where its processes are tracked: usually a leftover.
     """
@@ -45,7 +45,7 @@ class FoundJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobParent:
-    """Hold a folder that contains jobs; the fields have the same meaning as those of a job."""
+    """A folder that contains jobs; the fields have the same meaning as those of a job."""
 
     path: str
     relative: str
@@ -296,7 +296,6 @@ class JobEntry:
             self._identify()
 
     def close(self) -> None:
-        """Close the job permanently."""
         self._folders.close()
         if self.job:
             self.job.close()

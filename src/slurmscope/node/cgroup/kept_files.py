@@ -52,7 +52,7 @@ NOTHING_KEPT = DescriptorBudget(0)
 
 
 class Folder:
-    """Hold one cgroup folder: whether it still exists, and which of its files cannot be read.
+    """One cgroup folder: whether it still exists, and which of its files cannot be read.
 
     ``was_opened`` is whether a file was opened since the last call of ``was_replaced``.
     """
@@ -262,7 +262,7 @@ BatchValue = TypeVar("BatchValue")
 
 
 class Batch:
-    """Hold files that are always read together.
+    """Files that are always read together.
 
     While all of them are open, only their descriptors are used: on a node with many jobs, going from object to object
     costs as much as the kernel does. After anything unusual, such as a closed descriptor, the next read goes through
@@ -325,7 +325,6 @@ class Memo(Generic[BatchValue]):
         self._value = parse(b"")
 
     def __call__(self, text: bytes) -> BatchValue:
-        """Return the parsed text."""
         if text != self._text:
             self._text = text
             self._value = self._parse(text)

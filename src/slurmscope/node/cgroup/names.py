@@ -38,7 +38,7 @@ _TASK = re.compile(r"task_([0-9A-Za-z]{1,32})")
 
 @dataclass(frozen=True, slots=True)
 class JobName:
-    """Hold the name of a job's folder: the job ID, or the SLUID instead of it."""
+    """The name of a job's folder: the job ID, or the SLUID instead of it."""
 
     job_id: int | None = None
     sluid: str = ""

@@ -37,7 +37,7 @@ class LayoutKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupLayout:
-    """Hold the trees that may contain jobs: ``unified`` is the v2 tree, ``hierarchies`` the v1 trees by controller.
+    """The trees that may contain jobs: ``unified`` is the v2 tree, ``hierarchies`` the v1 trees by controller.
 
     On a hybrid machine jobs are in the v1 trees, since Slurm's v2 plugin does not start there.
     """
@@ -106,7 +106,7 @@ def _read(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeHealth:
-    """Hold the result of the last scan.
+    """The result of the last scan.
 
     ``scopes`` is the number of slurmd daemons with a folder for jobs; ``stale`` counts cgroups without a process,
     ``unknown`` folders next to jobs that are none, ``unresolved`` SLUIDs whose job ID was not found, ``duplicates``

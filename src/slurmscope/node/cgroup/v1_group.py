@@ -85,7 +85,7 @@ class MemoryEvents:
 
 
 class _Counters:
-    """Hold the counters of one folder; None where the kernel has none. A failed read keeps the last count."""
+    """The counters of one folder; None where the kernel has none. A failed read keeps the last count."""
 
     __slots__ = ("files", "kills", "limits")
 
@@ -133,7 +133,7 @@ CONTROLLERS = frozenset((*FILES.values(), *SELDOM_FILES.values()))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeldomRead:
-    """Hold values that seldom change."""
+    """Values that seldom change."""
 
     cores: tuple[int, ...] | None = None
     memory_limit: int | None = None

@@ -251,7 +251,6 @@ class V2JobFolders:
     """Access the folder of one job in cgroup v2."""
 
     def __init__(self, path: str, shared: SharedState) -> None:
-        """Set the job's folder."""
         self._path = path
         self._shared = shared
         self._cgroup = CgroupFolder(path, shared)

@@ -52,7 +52,7 @@ class Numbering(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Hold the GPUs (by UUID) that a source attributes to a job.
+    """The GPUs (by UUID) that a source attributes to a job.
 
     ``is_complete`` means that the job has no others on this node; ``unresolved`` counts names that match no GPU here.
     """
@@ -125,7 +125,7 @@ ENVIRONMENT_ONLY = frozenset({Source.ENVIRONMENT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHold:
-    """Hold the relation between a job and a GPU.
+    """The relation between a job and a GPU.
 
     ``is_idle`` means that the job has no process on it; None where processes are unknown.
     """
@@ -140,7 +140,7 @@ class GpuHold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMapping:
-    """Hold every pair of job and GPU, and the number of unresolved GPU names by job."""
+    """Every pair of job and GPU, and the number of unresolved GPU names by job."""
 
     holds: tuple[GpuHold, ...] = ()
     unresolved: Mapping[JobKey, int] = field(default_factory=dict)
@@ -250,7 +250,7 @@ def _may_be_of(job: JobUse, process: GpuProcess) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldGpuUse:
-    """Hold what a job uses of one GPU that it holds; ``jobs`` counts all jobs that hold it.
+    """What a job uses of one GPU that it holds; ``jobs`` counts all jobs that hold it.
 
     Memory is None where the driver does not report it, utilization also where other jobs hold the GPU too.
     """
@@ -263,7 +263,7 @@ class HeldGpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGpuUse:
-    """Hold the sums of one job; None where one of its GPUs does not report, or other jobs use it too."""
+    """The sums of one job; None where one of its GPUs does not report, or other jobs use it too."""
 
     memory_bytes: int | None = None
     utilization_ratio: float | None = None

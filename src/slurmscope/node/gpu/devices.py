@@ -164,7 +164,6 @@ class DeviceDecision:
 
 
 def judge(program: bytes, major: int, minor: int) -> DeviceDecision:
-    """Ask a program about reading and writing one character device."""
     access = READ_AND_WRITE << 16 | CHARACTER_DEVICE
     return _run(program, struct.pack("=III", access, major, minor))
 

@@ -149,7 +149,7 @@ _MOST = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlSample:
-    """Hold one answer; ``taken_at`` is in seconds since boot."""
+    """One answer; ``taken_at`` is in seconds since boot."""
 
     taken_at: float
     devices: tuple[Gpu, ...]

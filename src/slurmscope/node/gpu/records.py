@@ -31,7 +31,7 @@ class GpuReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlace:
-    """Hold the job in whose cgroup a process runs, by job ID or by SLUID; without both it is in no job."""
+    """The job in whose cgroup a process runs, by job ID or by SLUID; without both it is in no job."""
 
     job_id: int | None = None
     sluid: str = ""
@@ -39,13 +39,12 @@ class ProcessPlace:
 
     @property
     def is_in_job(self) -> bool:
-        """Return whether the process belongs to a job."""
         return self.job_id is not None or bool(self.sluid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
-    """Hold one process that has a context on a GPU; ``place`` is None if it could not be determined."""
+    """One process that has a context on a GPU; ``place`` is None if it could not be determined."""
 
     pid: int
     memory_bytes: int | None = None
@@ -55,7 +54,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """Hold one GPU or MIG instance.
+    """One GPU or MIG instance.
 
     ``index`` is the nvidia-smi index, ``minor`` that of the device file; those of the parent for an instance.
     ``problem`` is set for a GPU that exists but cannot be read: then only ``index`` is reliable.
@@ -96,7 +95,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
-    """Hold all GPUs of a node.
+    """All GPUs of a node.
 
     ``allowed`` holds by job the GPUs (by UUID) that the kernel lets its processes open; a job that is missing there
     is not restricted, or its restrictions could not be read. ``unavailable`` holds the data sources that do not

@@ -157,7 +157,7 @@ def _age(sample: ProcessSample) -> tuple[int, int]:
 
 
 class _LastScan(NamedTuple):
-    """Hold what the next scan needs of the last one, by PID."""
+    """What the next scan needs of the last one, by PID."""
 
     known: dict[int, ProcessSample]
     io: dict[int, IoReading]

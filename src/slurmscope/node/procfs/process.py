@@ -110,7 +110,7 @@ class Denials:
 
 
 class OpenFiles(NamedTuple):
-    """Hold the number of open files of a process and their targets; None if one of the targets cannot be read.
+    """The number of open files of a process and their targets; None if one of the targets cannot be read.
 
     There are at most as many targets as the caller requested.
     """
@@ -120,7 +120,7 @@ class OpenFiles(NamedTuple):
 
 
 class IoReading(NamedTuple):
-    """Hold the I/O of a process, and the text that it was parsed from."""
+    """The I/O of a process, and the text that it was parsed from."""
 
     text: bytes
     counts: IoCounts

@@ -26,7 +26,7 @@ COMMAND_LIMIT = 64
 
 
 class ProcessSample(NamedTuple):
-    """Hold ``/proc/PID/stat`` of one process, all threads together, and its effective user.
+    """``/proc/PID/stat`` of one process, all threads together, and its effective user.
 
     A tuple, because thousands are made at each scrape and a frozen dataclass takes five times as long to make.
     ``child_minor_faults`` are those of children that ended and were waited for. ``text`` is the line itself.
@@ -52,7 +52,7 @@ class ProcessSample(NamedTuple):
 
 
 class ThreadSample(NamedTuple):
-    """Hold ``/proc/PID/task/TID/stat`` of one thread."""
+    """``/proc/PID/task/TID/stat`` of one thread."""
 
     thread_id: int
     start_ticks: int
@@ -61,7 +61,7 @@ class ThreadSample(NamedTuple):
 
 
 class IoCounts(NamedTuple):
-    """Hold ``/proc/PID/io``: the I/O of the process and of all children that ended and were waited for."""
+    """``/proc/PID/io``: the I/O of the process and of all children that ended and were waited for."""
 
     read_chars: int
     write_chars: int

@@ -52,7 +52,6 @@ class CoordinatedAccounts:
         self._reading = threading.Lock()
 
     def __call__(self, user: str) -> frozenset[str]:
-        """Return the user's accounts."""
         try:
             return self._cache.get(user, lambda: self._query(user))
         except SourceError:

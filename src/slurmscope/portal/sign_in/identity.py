@@ -43,7 +43,6 @@ class ProxyHeader:
         self._domains = frozenset(domain.lower() for domain in settings.strip_domain)
 
     def trusts(self, peer: Peer) -> bool:
-        """Return whether this peer is a trusted proxy."""
         return peer in self._peers
 
     def find_user(self, scope: Scope, peer: Peer) -> str | None:
@@ -98,7 +97,7 @@ _PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalUsers:
-    """Hold the users with access in local mode: ``name`` runs the portal, ``names`` maps uids to user names."""
+    """The users with access in local mode: ``name`` runs the portal, ``names`` maps uids to user names."""
 
     name: str
     names: Mapping[int, str]

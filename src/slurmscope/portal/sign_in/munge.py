@@ -32,7 +32,7 @@ _API = "/api/"
 
 
 class DecodedCredential(Protocol):
-    """Hold the user ID that munged vouches for, and the payload."""
+    """The user ID that munged vouches for, and the payload."""
 
     @property
     def uid(self) -> int:

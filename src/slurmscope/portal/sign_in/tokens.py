@@ -37,7 +37,6 @@ def read_token(scope: Scope) -> str | None:
 
 
 def limit_failures(clock: Callable[[], float] = time.monotonic) -> TokenBuckets:
-    """Return the limit of wrong tokens by client."""
     return TokenBuckets(MAX_FAILURES / PERIOD_SECONDS, MAX_FAILURES, max_keys=MAX_CLIENTS, clock=clock)
 
 

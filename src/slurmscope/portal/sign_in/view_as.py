@@ -19,7 +19,7 @@ PATH = "/demo/view-as"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoView:
-    """Hold one choice: its name in the form, its label, and whose rights it shows."""
+    """One choice: its name in the form, its label, and whose rights it shows."""
 
     name: str
     label: str

@@ -99,7 +99,6 @@ class WaitingConnections:
         self._count = 0
 
     def __len__(self) -> int:
-        """Return the number of waiting connections."""
         return self._count
 
     def add(self, peer: str, connection: asyncio.Transport) -> None:

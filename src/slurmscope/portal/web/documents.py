@@ -41,7 +41,6 @@ class DocumentRenderer:
         self._child = child
 
     async def pdf(self, report: JobReport) -> bytes:
-        """Return a report as PDF."""
         return await self._render(PDF, report)
 
     async def chart(self, chart: Chart) -> bytes:

@@ -48,7 +48,7 @@ class Compression:
 
 
 class _Response:
-    """Hold back the start of a response until its first part of the body is known."""
+    """Back the start of a response until its first part of the body is known."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope

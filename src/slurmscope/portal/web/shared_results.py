@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SharedResult(Generic[T]):
-    """Hold a result and how old it is."""
+    """A result and how old it is."""
 
     value: T
     age_seconds: float

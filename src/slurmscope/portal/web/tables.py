@@ -67,7 +67,7 @@ MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Hold column names and rows of cells; names of numeric columns end in their unit."""
+    """Column names and rows of cells; names of numeric columns end in their unit."""
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[Cell, ...]]
@@ -113,22 +113,18 @@ def make_table_response(table: Table, format: str, name: str) -> Response:
 
 
 def make_file_headers(name: str, format: str) -> dict[str, str]:
-    """Return the headers of a downloaded file."""
     return {"Content-Disposition": f'attachment; filename="{_NOT_IN_FILE_NAME.sub("_", name)}.{format}"'}
 
 
 def make_job_table(rows: Iterable[JobRow]) -> Table:
-    """Make a table of jobs."""
     return _make_table(JobRow, rows)
 
 
 def make_total_table(totals: Iterable[UseTotal]) -> Table:
-    """Make a table of totals."""
     return _make_table(UseTotal, totals)
 
 
 def make_advice_table(totals: Iterable[AdviceTotal]) -> Table:
-    """Make a table of what became of advice."""
     return _make_table(AdviceTotal, totals)
 
 
@@ -148,7 +144,6 @@ def make_heat_table(heat_map: HeatMap) -> Table:
 
 
 def make_partition_table(partitions: Iterable[PartitionNow]) -> Table:
-    """Make a table of partitions."""
     return _make_table(PartitionNow, partitions)
 
 

@@ -71,7 +71,7 @@ _CACHE_CONTROL = "public, max-age=31536000, immutable"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticFile:
-    """Hold one file, plain and compressed."""
+    """One file, plain and compressed."""
 
     address: str
     content_type: str
@@ -196,7 +196,6 @@ class _CompiledTemplates(BytecodeCache):
         bucket.code = self._compiled.get((bucket.key, bucket.checksum))
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep the code of a template."""
         self._compiled[bucket.key, bucket.checksum] = bucket.code
 
 

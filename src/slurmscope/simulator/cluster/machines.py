@@ -37,7 +37,7 @@ class NodeCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Hold the hardware of a node and the condition it is to be in."""
+    """The hardware of a node and the condition it is to be in."""
 
     name: str
     cpus: int
@@ -185,8 +185,6 @@ _LOOK_AHEAD = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRequest:
-    """Hold what one job requests on each of its nodes."""
-
     nodes: int = 1
     cpus: int = 1
     memory_bytes: int = 0
@@ -214,7 +212,7 @@ class Room:
 
 
 class FreeMachines:
-    """Hold all nodes with what they have free; placing a job changes it."""
+    """All nodes with what they have free; placing a job changes it."""
 
     def __init__(self, machines: Sequence[Machine], partitions: Sequence[Partition]) -> None:
         self.rooms = {

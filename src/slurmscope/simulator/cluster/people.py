@@ -55,7 +55,6 @@ HOSTILE_NAMES = (
 
 
 def make_accounts(count: int) -> tuple[str, ...]:
-    """Return ``count`` account names."""
     return tuple(_ACCOUNTS[number] if number < len(_ACCOUNTS) else f"acct{number:04}" for number in range(count))
 
 
@@ -77,5 +76,4 @@ def pick_user(random: Random, users: tuple[User, ...]) -> User:
 
 
 def pick_job_name(random: Random) -> str:
-    """Return a harmless job name."""
     return random.choice(_WORDS) + random.choice(_ENDINGS)

@@ -57,7 +57,7 @@ class GpuPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """Hold one node: what it has, what of it is taken, in which state it is.
+    """One node: what it has, what of it is taken, in which state it is.
 
     ``dialect`` picks one of the ways in which sites spell generic resources. None means that the node did not report.
     """
@@ -83,7 +83,7 @@ class SimulatedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedJob:
-    """Hold one record of squeue; a pending array is one record that stands for all its waiting tasks.
+    """One record of squeue; a pending array is one record that stands for all its waiting tasks.
 
     Amounts are per node; totals are properties. Times are seconds since 1970.
     """
@@ -141,7 +141,7 @@ class SimulatedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCluster:
-    """Hold a whole cluster at one moment; ``jobs`` are in the order of squeue, ``nodes`` by name."""
+    """A whole cluster at one moment; ``jobs`` are in the order of squeue, ``nodes`` by name."""
 
     name: str
     now: int

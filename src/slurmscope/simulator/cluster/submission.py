@@ -23,7 +23,7 @@ _LICENSES = (None, None, None, None, "matlab:1", "ansys@flex:4,matlab:2")
 
 
 class Submission:
-    """Hold the state of a simulation while its jobs are made."""
+    """The state of a simulation while its jobs are made."""
 
     def __init__(
         self,
@@ -157,7 +157,6 @@ class Submission:
 
 
 def request_of(job: SimulatedJob) -> ResourceRequest:
-    """Return what a job requests on each of its nodes."""
     return ResourceRequest(
         nodes=job.nodes, cpus=job.cpus_per_node, memory_bytes=job.memory_per_node_bytes, gpus=job.gpus_per_node
     )

@@ -62,7 +62,7 @@ ShareRow = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Branch:
-    """Hold an account or a user beside its siblings."""
+    """An account or a user beside its siblings."""
 
     name: str
     shares: int

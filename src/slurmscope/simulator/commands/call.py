@@ -104,7 +104,6 @@ def complete(
 
 
 def refuse(command: str, known: Iterable[str]) -> CommandResult:
-    """Say which command lines are simulated."""
     lines = "; ".join(f"{command} {line}".rstrip() for line in known)
     return 1, b"", encode(f"{command}: error: only the command lines that slurmscope sends are simulated: {lines}\n")
 

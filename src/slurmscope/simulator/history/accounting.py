@@ -29,7 +29,7 @@ _SHORTEST_LENGTH_SECONDS = 900.0
 
 
 class SimulatedAccounting:
-    """Hold every job of a simulated cluster and the workload of each started one; safe for any thread."""
+    """Every job of a simulated cluster and the workload of each started one; safe for any thread."""
 
     def __init__(self, cluster: SimulatedCluster, past: Iterable[PastJob] = ()) -> None:
         """Take the queue of now, and the jobs that ended before."""
@@ -77,7 +77,7 @@ class SimulatedAccounting:
 
 
 class JoinedAccounting:
-    """Hold several simulated clusters in one accounting, as slurmdbd does."""
+    """Several simulated clusters in one accounting, as slurmdbd does."""
 
     def __init__(self, members: Mapping[str, SimulatedAccounting]) -> None:
         """Take the accounting of each cluster, by name."""
@@ -88,7 +88,6 @@ class JoinedAccounting:
         return tuple(self._members)
 
     def of(self, cluster: str) -> SimulatedAccounting:
-        """Return the accounting of one cluster."""
         return self._members[cluster]
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:

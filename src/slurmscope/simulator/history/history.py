@@ -69,8 +69,6 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """Hold a job with its workload."""
-
     record: JobRecord
     kind: WorkloadKind
     workload: Workload
@@ -78,7 +76,7 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """Hold what all tasks of an array have in common."""
+    """What all tasks of an array have in common."""
 
     user: User
     account: str

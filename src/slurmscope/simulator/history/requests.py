@@ -73,7 +73,7 @@ _ONE_NODE = frozenset({*_MANY_CORES, WorkloadKind.TOO_SHORT, WorkloadKind.SMALL_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRequest:
-    """Hold what a job requests on each node, its time limit, and how long it runs."""
+    """What a job requests on each node, its time limit, and how long it runs."""
 
     nodes: int
     cpus: int

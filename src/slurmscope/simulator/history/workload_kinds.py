@@ -59,7 +59,7 @@ TRACED_RANKS = 8
 
 
 class _Plan(NamedTuple):
-    """Hold the good workload on one node that other kinds are derived from."""
+    """The good workload on one node that other kinds are derived from."""
 
     node: NodeWorkload
     random: Random

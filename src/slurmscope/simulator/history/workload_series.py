@@ -35,7 +35,7 @@ WorkloadSample = tuple[str, tuple[tuple[str, str], ...], float]
 
 @dataclass(frozen=True, slots=True)
 class WorkloadMetric:
-    """Hold the further labels of a metric and its values at a given time; what is not measured is left out."""
+    """The further labels of a metric and its values at a given time; what is not measured is left out."""
 
     labels: tuple[str, ...]
     values_at: Callable[[NodeWorkload, float], LabelledValues]

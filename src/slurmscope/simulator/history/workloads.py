@@ -158,7 +158,7 @@ class GpuLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWorkload:
-    """Hold what a job does on one of its nodes; ``counts_cores`` is for kernels that count CPU time per core."""
+    """What a job does on one of its nodes; ``counts_cores`` is for kernels that count CPU time per core."""
 
     name: str
     work: Work
@@ -205,13 +205,10 @@ class NodeWorkload:
         return math.fsum(self.one_gpu_bytes(gpu, at) for gpu in self.gpus)
 
     def one_gpu_bytes(self, gpu: GpuLoad, at: float) -> float:
-        """Return the memory that processes hold on one GPU."""
         return gpu.memory_bytes * min(1.0, at / 60.0) if gpu.has_process else 0.0
 
 
 class Workload(NamedTuple):
-    """Hold the whole workload of a job."""
-
     job_id: int
     start_seconds: float
     nodes: tuple[NodeWorkload, ...]

@@ -25,7 +25,7 @@ _TIME_STEPS = (
 
 
 class Mark(NamedTuple):
-    """Hold one mark of an axis."""
+    """One mark of an axis."""
 
     value: float
     text: str
@@ -64,7 +64,6 @@ def _offset_seconds(seconds: float, zone: tzinfo) -> int:
 
 
 def format_value(value: float | None, unit: str) -> str:
-    """Format a value with its unit."""
     if unit == "bytes":
         return format_bytes(value)
     if unit == "bytes/s":

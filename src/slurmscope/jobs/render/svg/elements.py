@@ -20,7 +20,7 @@ ATTRIBUTE_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:
-    """Hold the colours for one background; five for lines, which dash patterns extend to fifteen.
+    """The colours for one background; five for lines, which dash patterns extend to fifteen.
 
     They are distinguishable for colour-blind readers, with a contrast of at least 3:1.
     """

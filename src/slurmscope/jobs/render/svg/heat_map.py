@@ -25,7 +25,7 @@ _MAX_NAMED = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatFrame:
-    """Hold where the cells are: the script maps the pointer to a cell by these."""
+    """Where the cells are: the script maps the pointer to a cell by these."""
 
     left: float
     top: float
