@@ -59,7 +59,6 @@ class DatabaseAccounting:
         self._chosen = () if settings.clusters == (ALL_CLUSTERS,) else settings.clusters
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the names of the clusters."""
         if self._chosen:
             return self._chosen
         with open_session(self._settings) as session:

@@ -314,5 +314,4 @@ LATER_COLUMNS = tuple(column for column, is_later in _SACCT_COLUMNS.items() if i
 
 
 def columns_of_view(declared: Iterable[Field]) -> dict[str, str]:
-    """Return the columns of a view with their SQL expressions."""
     return {column: expression for each in declared for column, expression in each.view.items()}

@@ -52,7 +52,6 @@ class Checkpoints:
         return text
 
     def record_mail(self, subject: str, recipient: str, at_seconds: int) -> None:
-        """Store when a mail about this subject was sent to a recipient."""
         self._put(MAILS, _mail(subject, recipient), {"sent_seconds": at_seconds})
 
     def last_mail(self, subject: str, recipient: str) -> int | None:
@@ -61,12 +60,10 @@ class Checkpoints:
         return sent_seconds
 
     def delete_mails(self, before_seconds: int) -> None:
-        """Delete records of mails that were sent earlier."""
         with self._database.writing() as connection:
             connection.execute(delete(MAILS).where(MAILS.c.sent_seconds < before_seconds))
 
     def set_opt_out(self, user: str, is_opted_out: bool) -> None:  # noqa: FBT001 - a fact, not a switch
-        """Store whether a user opted out of mails."""
         try:
             self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
         except ArchiveConflict:  # another process did the same at this moment

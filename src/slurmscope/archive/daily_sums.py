@@ -88,7 +88,6 @@ class SumChanges:
         self._sums: dict[Key, list[int]] = defaultdict(lambda: [0] * len(SUMS))
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Count jobs in."""
         self._count(rows, 1)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -102,7 +101,6 @@ class SumChanges:
         change_sums(connection, TOTALS, total_rows(rows))
 
     def rows(self) -> list[ColumnValues]:
-        """Return what is added to each sum."""
         changed = ((key, sums) for key, sums in sorted(self._sums.items()) if any(sums))
         return [dict(zip(KEYS + SUMS, (*key, *sums), strict=True)) for key, sums in changed]
 

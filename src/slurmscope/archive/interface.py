@@ -114,17 +114,14 @@ class UseTotal:
 
     @property
     def cpu_ratio(self) -> float | None:
-        """Return the used share of the measured core time."""
         return self.used_core_seconds / self.measured_core_seconds if self.measured_core_seconds else None
 
     @property
     def idle_core_seconds(self) -> float | None:
-        """Return the measured core time that was not used."""
         return self.measured_core_seconds - self.used_core_seconds if self.measured_core_seconds else None
 
     @property
     def gpu_ratio(self) -> float | None:
-        """Return the used share of the measured GPU time."""
         return self.used_gpu_seconds / self.measured_gpu_seconds if self.measured_gpu_seconds else None
 
 
@@ -197,11 +194,9 @@ class Archive(Protocol):
         ...
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
-        """Return which runs of these jobs are stored and had ended."""
         ...
 
     def close(self) -> None:
-        """Close connections."""
         ...
 
 

@@ -42,7 +42,6 @@ class JobMetric(enum.StrEnum):
 
     @property
     def key(self) -> str:
-        """Return the name in addresses."""
         return self.name.lower()
 
     @property
@@ -123,6 +122,5 @@ class JobHistogram:
 
     @property
     def ranges(self) -> Sequence[MetricRange]:
-        """Return the range of each class."""
         edges = self.metric.edges
         return [MetricRange(self.metric, low, high) for low, high in zip((None, *edges), (*edges, None), strict=True)]

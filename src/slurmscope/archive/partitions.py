@@ -105,7 +105,6 @@ def _is_large(connection: Connection, week: int) -> bool:
 
 
 def of_week(table: Table, week: int) -> ColumnElement[bool]:
-    """Choose the runs with numbers of a week."""
     return table.c.run_id.between(week * RUNS_A_WEEK, (week + 1) * RUNS_A_WEEK - 1)
 
 
@@ -117,7 +116,6 @@ def _be_patient(connection: Connection) -> None:
 
 
 def _alter(connection: Connection, table: Table, change: str) -> None:
-    """Change the partitions of a table of MariaDB."""
     patience = f"lock_wait_timeout = {PATIENCE_SECONDS}"
     connection.execute(text(f"SET STATEMENT {patience} FOR ALTER TABLE {table.name} {change}"))
 

@@ -259,7 +259,6 @@ class SqlArchive:
         self.database.flush()
 
     def close(self) -> None:
-        """Close the connections."""
         self.database.close()
 
     def _query(self, statement: Select[Any]) -> Sequence[Row[Any]]:

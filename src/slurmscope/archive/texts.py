@@ -58,7 +58,6 @@ def short_name(text: str, limit: int) -> str:
 
 
 def cluster_name(text: str) -> str:
-    """Return the name of a cluster as the table has it."""
     return short_name(text, CLUSTER_LENGTH)
 
 
@@ -73,5 +72,4 @@ def state_name(text: str) -> str:
 
 
 def rule_name(text: str) -> str:
-    """Return the name of a rule as the table has it."""
     return short_name(text.replace(RULE_SEPARATOR, " "), RULE_LENGTH)

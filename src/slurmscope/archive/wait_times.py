@@ -47,7 +47,6 @@ class WaitChanges:
         self._jobs = Counter[WaitKey]()
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Count jobs in."""
         self._jobs.update(_wait_keys(rows))
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -9,5 +9,4 @@ from slurmscope.cli.exporter_command import make_exporter_command
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     return make_exporter_command("cluster")

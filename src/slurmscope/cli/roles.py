@@ -60,7 +60,6 @@ def all_collectors(role: Role) -> tuple[Collector, ...]:
 
 
 def feature_metrics(role: Role) -> tuple[Metric, ...]:
-    """Return the metrics of the features of a role that no collector declares."""
     return tuple(metric for feature in find_role(role.value).features for metric in feature.metrics)
 
 

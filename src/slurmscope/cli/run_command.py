@@ -142,7 +142,6 @@ class LiveLine:
             self._write(_CLEAR + cut(describe(sample, before, self._first_seconds), page_width(self._stream) - 1))
 
     def clear(self) -> None:
-        """Remove the line."""
         self._write(_CLEAR)
 
     def _write(self, text: str) -> None:

@@ -33,7 +33,6 @@ class TextCommands:
         self._knows_records = True
 
     def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
-        """Ask squeue."""
         answer = self._run("squeue", squeue.ARGUMENTS_WITH_IDS if with_owners else squeue.ARGUMENTS)
         return squeue.parse_jobs(answer, taken_at_seconds=now_seconds, window=window, with_owners=with_owners)
 

@@ -96,7 +96,6 @@ CONTROLLER_UP = gauge("slurm_controller_up", "1 if this controller answers, 0 if
 
 
 def collect(options: NoOptions, *, controllers: Controllers) -> Iterator[Family]:  # noqa: ARG001 - part of the protocol
-    """Yield the state of all controllers together and of each one."""
     yield Family(UP, {(): int(controllers.is_up)})
     yield Family(CONTROLLER_UP, {(one.host, one.role): int(one.is_up) for one in controllers.controllers})
 

@@ -148,7 +148,6 @@ GPU = "gpu"
 
 
 def _in_state(read: Callable[[NodeGroup], float]) -> Measure:
-    """Return a measure labelled with the node state as shown by sinfo."""
     return lambda group: (((group.state_text,), read(group)),)
 
 

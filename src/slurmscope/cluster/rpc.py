@@ -79,7 +79,6 @@ class StatisticsValues:
         return cls({name: value.strip() for name, _, value in (line.partition(":") for line in lines)})
 
     def number(self, name: str) -> int | None:
-        """Return a whole number."""
         return parse_number(self.texts.get(name, ""))
 
     def seconds(self, name: str) -> float | None:
@@ -135,7 +134,6 @@ def parse_timestamp(text: str) -> int | None:
 
 
 def parse_messages(rows: Iterable[str], command: str) -> tuple[MessageRpcs, ...]:
-    """Read the requests by kind of message."""
     return tuple(
         MessageRpcs(message=name, requests=count, seconds=_seconds(numbers, name, command), queue=_queue(numbers))
         for name, _, count, numbers in _rpc_rows(rows, command)

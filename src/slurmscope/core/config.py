@@ -98,7 +98,6 @@ class Config:
         return self.values[key].origin == "default"
 
     def settings(self) -> Iterator[Setting]:
-        """Yield every setting in the order of the sections."""
         for section in self.sections:
             yield from section.settings()
 

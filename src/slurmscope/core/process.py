@@ -64,7 +64,6 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        """Open the pipe."""
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._wakeup_before = -1

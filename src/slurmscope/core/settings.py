@@ -135,7 +135,6 @@ def setting(  # noqa: PLR0913 - all but the first are keyword-only
 
 
 def environment_name(flag: str) -> str:
-    """Return the environment variable that belongs to a flag."""
     return "SLURMSCOPE_" + flag.replace(".", "_").replace("-", "_").upper()
 
 

@@ -59,7 +59,6 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 
 
 def as_gres(counts: Iterable[tuple[tuple[str, str], int]]) -> tuple[Gres, ...]:
-    """Make resources of counts by name and model."""
     return tuple(Gres(name=name, model=model, count=count) for (name, model), count in counts)
 
 

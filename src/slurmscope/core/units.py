@@ -128,7 +128,6 @@ def format_bytes(amount: float | None) -> str:
 
 
 def format_rate(amount: float | None) -> str:
-    """Format bytes per second."""
     return NOT_MEASURED if amount is None or not math.isfinite(amount) else f"{format_bytes(amount)}/s"
 
 

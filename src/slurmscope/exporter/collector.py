@@ -68,7 +68,6 @@ class Reading:
 
     @property
     def error_metrics(self) -> tuple[Metric, ...]:
-        """Return the metrics for the number of failed readings under their older names."""
         return tuple(compat_counter(name, f"Failed readings of {self.name}.") for name in self.older_errors)
 
 

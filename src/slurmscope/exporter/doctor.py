@@ -87,7 +87,6 @@ class Examination:
 
     @property
     def is_healthy(self) -> bool:
-        """Return whether all checks passed."""
         return all(check.is_good for check in self.checks)
 
 

@@ -108,7 +108,6 @@ class Exporter:
         return wanted_metrics(config, self.role, self.collectors, self.reports)
 
     def open_features(self, config: Config, page: OwnPage | None = None) -> OpenFeatures:
-        """Open all features under a configuration."""
         is_wanted = self.wanted_metrics(config)
         return open_features(self.features, self.role, config, own_environment(), is_wanted=is_wanted, page=page)
 
@@ -139,7 +138,6 @@ class RunningExporter:
         self._is_started = True
 
     def make_page(self) -> Iterable[bytes]:
-        """Return a fresh page in text format for a push."""
         return self.service.expose_once(Format.TEXT)[0]
 
     def make_textfile(self) -> Iterable[bytes]:

@@ -142,7 +142,6 @@ class OpenFeatures:
         return {path: route for part in self._all() for path, route in part.routes().items()}
 
     def families(self, is_success: Mapping[str, bool]) -> Iterator[Family]:
-        """Yield the metrics of the features themselves."""
         for part in self._all():
             yield from part.families(is_success)
 

@@ -60,7 +60,6 @@ def parse_group_path(path: str, label_length_limit: int) -> dict[str, str]:
 
 
 def is_group_label(name: str) -> bool:
-    """Return whether a group can have a label of this name."""
     return _LABEL.match(name) is not None and name not in _OF_SAMPLES
 
 
@@ -146,7 +145,6 @@ class Group:
 
     @cached_property
     def series_count(self) -> int:
-        """Return the number of series."""
         return sum(len(family.samples) for family in self.families.values())
 
     @cached_property

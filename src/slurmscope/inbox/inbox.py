@@ -196,7 +196,6 @@ class Inbox:
             self._store.close()
 
     def page(self) -> PushedPage:
-        """Return the pushed metrics."""
         return self._page.get() if self._page else PushedPage()
 
     def families(self) -> Iterator[Family]:

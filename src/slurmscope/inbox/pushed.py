@@ -42,7 +42,6 @@ class PushedFamily:
 
     @property
     def used_names(self) -> frozenset[str]:
-        """Return the family's name and the names of its samples."""
         return frozenset((self.name, *(self.name + suffix for suffix in _SUFFIXES.get(self.type, ()))))
 
     @property

@@ -94,7 +94,6 @@ class InboxSettings:
 
     @property
     def series_per_group(self) -> int:
-        """Return the maximum number of series of one group."""
         return max(1, self.series // 10)
 
     @property

@@ -230,7 +230,6 @@ def _name_canceller(record: JobRecord) -> str:
 
 
 def name_step(name: str) -> str:
-    """Return the name of a step at the beginning of a sentence."""
     return {"batch": "The batch script", "interactive": "The interactive step"}.get(name, f"Step {name}")
 
 

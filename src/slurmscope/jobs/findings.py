@@ -35,7 +35,6 @@ class LossCause(enum.StrEnum):
 
     @property
     def label(self) -> str:
-        """Return the cause as a heading."""
         return _LABELS[self]
 
 

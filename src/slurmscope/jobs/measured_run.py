@@ -64,7 +64,6 @@ class MeasuredRun:
         return {labels[0]: value for labels, value in self.totals.get(total, {}).items()}
 
     def is_whole(self, nodes: Iterable[str]) -> bool:
-        """Return whether these are all nodes of the job."""
         return len(set(nodes)) >= self.node_count > 0
 
     def whole(self, total: str) -> float | None:

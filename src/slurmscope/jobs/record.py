@@ -130,7 +130,6 @@ class JobRecord:
 
     @property
     def is_array_rest(self) -> bool:
-        """Return whether this stands for the tasks of an array that have not started."""
         return self.array_job_id is not None and self.array_task_id is None
 
     @property

@@ -91,7 +91,6 @@ class Resubmission:
 
     @property
     def diff(self) -> tuple[str, ...]:
-        """Return the lines as a diff against what was submitted."""
         removed = (f"-#SBATCH --{change.option}={change.submitted}" for change in self.changes if change.submitted)
         return (*removed, *(f"+{line}" for line in self.lines))
 
@@ -166,7 +165,6 @@ class JobReport:
 
     @property
     def record(self) -> JobRecord:
-        """Return the accounting record."""
         return self.summary.record
 
     @property

@@ -66,7 +66,6 @@ def past_seconds(runs: Sequence[OtherRun]) -> PastNeed | None:
 
 
 def past_bytes(runs: Sequence[OtherRun]) -> PastNeed | None:
-    """Return the memory per node that other runs needed."""
     return _past(runs, _needed_bytes)
 
 

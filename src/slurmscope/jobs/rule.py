@@ -59,7 +59,6 @@ class Finding:
 
     @property
     def with_consequences(self) -> tuple[Finding, ...]:
-        """Return this finding and what it explains."""
         return (self, *self.consequences)
 
 

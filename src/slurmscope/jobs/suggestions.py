@@ -70,7 +70,6 @@ def memory_per_core_bytes(size_bytes: float, cores: float) -> int:
 
 
 def memory_line(size_bytes: int, option: str = "mem") -> str:
-    """Return the line that requests this much memory."""
     return f"#SBATCH {_memory_option(size_bytes, option)}"
 
 

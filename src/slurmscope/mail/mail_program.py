@@ -53,7 +53,6 @@ class MailSubject:
 
     @property
     def array(self) -> str:
-        """Return the job ID of the array when the mail is about all of its tasks."""
         return self.job.removesuffix("_*") if self.job.endswith("_*") else ""
 
 

@@ -100,7 +100,6 @@ class Family:
 
 
 def gauge(name: str, help: str, *labels: str) -> Metric:
-    """Declare a gauge."""
     return Metric(name=name, kind=MetricKind.GAUGE, help=help, labels=labels)
 
 

@@ -45,7 +45,6 @@ class OldSystem:
             yield from group.metrics
 
     def by_name(self) -> Mapping[str, OldMetrics]:
-        """Return the description of each name."""
         return {name: old for old in self.metrics() for name in old.names}
 
 

@@ -108,7 +108,6 @@ class Inotify:
         self.close()
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
         return self._descriptor
 
     @property

@@ -44,7 +44,6 @@ class ReadErrors:
         return {**self._counts, **others}
 
     def add(self, what: str, error: str, *, job_id: int) -> None:
-        """Count one failure."""
         if not self._counts[what]:
             logger.warning("cannot read a job completely", extra=fields(what, what=what, job=job_id, error=error))
         self._counts[what] += 1

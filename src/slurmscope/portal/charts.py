@@ -28,7 +28,6 @@ class DataTable(NamedTuple):
 
 
 def encode_charts(charts: Sequence[Chart]) -> bytes:
-    """Encode charts for the script on the page."""
     return msgspec.json.encode({"charts": [to_json(fold(chart)) for chart in charts], "note": ""})
 
 

@@ -85,7 +85,6 @@ class ClusterNow:
 
     @property
     def nodes(self) -> int | None:
-        """Return the number of nodes."""
         return None if self.nodes_by_state is None else sum(self.nodes_by_state.values())
 
     @property

@@ -67,7 +67,6 @@ class RequestContext:
 
     @property
     def archive(self) -> Archive:
-        """Return the archive of jobs."""
         return self.services.archive
 
     @property
@@ -249,7 +248,6 @@ class RequestContext:
         return max(0, today - (days - 1) * DAY_SECONDS)
 
     def make_rule_link(self, wanted: JobFilter) -> Callable[[str], str]:
-        """Return a function that links a rule to the matching jobs with its findings."""
         return lambda rule: f"{self.base_path}/jobs{render_query(replace(wanted, rule=rule))}"
 
     def share(self, key: Hashable, compute: Callable[[], T]) -> SharedResult[T]:
@@ -261,7 +259,6 @@ class RequestContext:
         return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.services.problems(), **values}))
 
     def render_part(self, template: str, **values: object) -> str:
-        """Render a part of a page that is the same for all viewers."""
         return self.pages.render(template, None, values)
 
 

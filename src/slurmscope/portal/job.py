@@ -198,7 +198,6 @@ def _stores_scripts(context: RequestContext, cluster: str) -> bool:
 
 
 def _is_array(context: RequestContext, shown_id: str) -> bool:
-    """Return whether this is the id of an array with tasks that the viewer has access to."""
     if not NUMBER.match(shown_id):
         return False
     return context.has_jobs(JobFilter(cluster=context.cluster, array_job_id=int(shown_id)))

@@ -65,12 +65,10 @@ class UsageBars:
 
     @property
     def cpu_ratio(self) -> float | None:
-        """Return the used share of the measured core time."""
         return self.used_core_seconds / self.measured_core_seconds if self.measured_core_seconds else None
 
     @property
     def gpu_ratio(self) -> float | None:
-        """Return the used share of the measured GPU time."""
         return self.used_gpu_seconds / self.measured_gpu_seconds if self.measured_gpu_seconds else None
 
 

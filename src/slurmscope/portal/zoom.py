@@ -168,6 +168,5 @@ def find_zoomed(context: RequestContext, shown_id: str) -> ZoomedReport | JobRep
 
 
 def find_charted(context: RequestContext, shown_id: str) -> JobReport:
-    """Return the report whose charts are to be drawn."""
     found = find_zoomed(context, shown_id)
     return found.report if isinstance(found, ZoomedReport) else found

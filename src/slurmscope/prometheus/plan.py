@@ -226,7 +226,6 @@ def _rates(
 
 
 def make_point(how: Aggregation, part: JobSpan, value: float) -> float:
-    """Return the point of a curve for the value of a part of a run."""
     if how is Aggregation.RATE:
         return value / (part.end_seconds - part.start_seconds)
     return abs(value) if how is Aggregation.TOTAL else value

@@ -29,7 +29,6 @@ class RateSamples:
 
 
 def count_nodes(settings: PrometheusSettings, metric: str) -> int:
-    """Count the nodes that have this metric now."""
     return _count(settings, metric, lambda selector: f"count by ({NODE_LABEL}) ({selector})")
 
 
@@ -72,7 +71,6 @@ def read_clock_skew(settings: PrometheusSettings) -> float:
 
 
 def _count(settings: PrometheusSettings, metric: str, expression: Callable[[str], str]) -> int:
-    """Count the series that an expression over all series of a metric has now."""
     reply = _query(settings, f"count({expression(_selector(settings, metric))})")
     return int(reply.series[0].values[0]) if reply.points else 0
 

@@ -105,7 +105,6 @@ def _grouped(wanted: SeriesQuery, inner: str) -> str:
 
 
 def _job_labels(wanted: SeriesQuery) -> tuple[DerivedLabel, ...]:
-    """Derive the label of the job where the metric has another one."""
     if wanted.job_label == JOB_LABEL:
         return ()
     return (DerivedLabel(JOB_LABEL, wanted.job_label, f"([0-9]+){_AFTER_JOB if wanted.is_foreign else ''}"),)

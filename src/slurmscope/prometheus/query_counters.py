@@ -84,7 +84,6 @@ class QueryCounters:
             self._counts[kind] = replace(old, splits=old.splits + 1)
 
     def snapshot(self) -> QueryCounts:
-        """Return the current counters."""
         with self._lock:
             return QueryCounts(by_kind=dict(self._counts), is_up=self._is_up)
 

@@ -50,7 +50,6 @@ class _Plan:
 
 
 def make_cluster_charts(curves: Mapping[str, Sequence[Series]]) -> tuple[Chart, ...]:
-    """Make every chart that has enough points from the results of :data:`CLUSTER_CURVES`."""
     made = (_chart(plan, curves.get(plan.name, ())) for plan in _PLANS)
     return tuple(chart for chart in made if len(chart.times) >= MIN_POINTS)
 

@@ -52,7 +52,6 @@ def read_all_heads(connection: sqlite3.Connection) -> Heads:
 
 
 def read_heads(connection: sqlite3.Connection, metric: str, job_ids: Iterable[int]) -> Heads:
-    """Return the series of one metric and some jobs."""
     query = "SELECT id, metric, job_id, labels FROM heads WHERE metric = ? AND job_id = ?"
     return _fill(connection, (row for job_id in job_ids for row in connection.execute(query, (metric, job_id))))
 

@@ -63,7 +63,6 @@ class Heads:
         return self._by_id.get(head.id) is head
 
     def add(self, head: Head) -> None:
-        """Begin a series."""
         with self._lock:
             self._by_id[head.id] = head
             self._groups.setdefault((head.metric, head.job_id), []).append(head)

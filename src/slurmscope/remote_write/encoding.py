@@ -209,7 +209,6 @@ def _encode_labels(pairs: Mapping[str, str]) -> Series:
 
 
 def encode_label(name: str, value: str) -> bytes:
-    """Encode one label as a field of a series."""
     label = _encode_text(b"\x0a", name) + _encode_text(b"\x12", value)
     return b"\x0a" + encode_varint(len(label)) + label
 

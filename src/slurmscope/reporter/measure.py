@@ -45,7 +45,6 @@ class Measurer:
     """Make reports of jobs in parts. Not thread-safe."""
 
     def __init__(self, maker: ReportMaker) -> None:
-        """Take what makes reports."""
         self._maker = maker
         self._jobs_at_once = BATCH_JOBS
         self._answers_in_a_row = 0

@@ -59,7 +59,6 @@ class ReporterCheckpoints(Protocol):
         ...
 
     def write_checkpoint(self, name: str, text: str) -> None:
-        """Store a text."""
         ...
 
 

@@ -86,7 +86,6 @@ class Outages:
             self._known.pop(server, None)
 
     def problems(self) -> tuple[str, ...]:
-        """Return a message for each server that has a problem now."""
         now = self._clock()
         with self._lock:
             return tuple(message for message, at in self._known.values() if now - at < OUTAGE_SECONDS)

@@ -97,7 +97,6 @@ class LocalJobs:
             raise ConfigError(f"user ID {os.getuid()} has no name on this host; name jobs by their IDs") from error
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the clusters of the archive."""
         return self._reporting.clusters()
 
     def report(self, shown_id: str, cluster: str = "") -> JobReport | None:

@@ -80,12 +80,10 @@ def job_path(shown_id: str, cluster: str = "") -> str:
 
 
 def array_path(array_id: int | str, cluster: str = "") -> str:
-    """Return the path of an array's page."""
     return f"{_begin('/arrays', cluster)}/{quote(str(array_id), safe='')}"
 
 
 def node_path(name: str, cluster: str = "") -> str:
-    """Return the path of a node's page."""
     return f"{_begin('/nodes', cluster)}/{quote(name, safe='')}"
 
 

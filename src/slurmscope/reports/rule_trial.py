@@ -108,5 +108,4 @@ class _Tally:
 
 
 def _same_run(reports: Iterable[JobReport], row: JobRow) -> list[JobReport]:
-    """Return the report of this row's run: a requeued job has several."""
     return [report for report in reports if report.record.submit_seconds == row.submit_seconds][:1]

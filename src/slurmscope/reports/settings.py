@@ -65,7 +65,6 @@ _UNITS: Mapping[str, tuple[Parse, str]] = {
 
 
 def rule_sections() -> Iterator[Section]:
-    """Yield a section for each rule that has thresholds."""
     yield from _SECTIONS.values()
 
 
@@ -176,7 +175,6 @@ def parse_mail_server(given: object) -> str:
 
 
 def parse_domain(given: object) -> str:
-    """Parse the domain of mail addresses."""
     return _matching(_DOMAIN, "a domain such as example.org", given)
 
 

@@ -81,7 +81,6 @@ def require_cluster_label(settings: PrometheusSettings, accounting: AccountingSe
 
 
 def require_one_cluster(accounting: AccountingSettings) -> None:
-    """Raise ConfigError if several clusters are configured where the jobs of one are recorded."""
     if len(accounting.clusters) > 1 or accounting.clusters == (ALL_CLUSTERS,):
         raise ConfigError("slurmscope up records the jobs of one cluster; name one in accounting.clusters, or none")
 
@@ -233,7 +232,6 @@ def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:
 
 
 def no_archive(settings: ArchiveSettings) -> ConfigError:
-    """Return the error for commands that need an archive."""
     return ConfigError(
         f"there is no readable archive at {settings.url}: run this as the portal's user after the portal has created "
         "it, or choose another with --archive.url"
@@ -266,7 +264,6 @@ def _open_prometheus(settings: PrometheusSettings) -> tuple[SeriesSource | None,
 
 @contextmanager
 def open_tokens(config: Config) -> Iterator[TokenStore]:
-    """Open the issued API tokens."""
     with closing(_open_archive(config)) as archive:
         from slurmscope.archive.access import TokenStore
 

@@ -190,7 +190,6 @@ class TreeMeter:
         return self._thread_means.means()
 
     def close(self) -> None:
-        """Close the files."""
         self._reader.close()
 
     def note_start(self) -> None:

@@ -32,7 +32,6 @@ _ORIGINS = {"cgroup": "cgroup limit", "ulimit": "ulimit -v", "machine": "memory 
 
 
 def title(made: RunReport) -> str:
-    """Return the command line."""
     return show(shlex.join(made.run.command), COMMAND_LIMIT)
 
 
@@ -70,7 +69,6 @@ def state(made: RunReport) -> str:
 
 
 def curves(made: RunReport) -> tuple[Chart, ...]:
-    """Return the charts that are drawn as small curves."""
     return tuple(chart for chart in made.report.charts if len(chart.lines) == 1)
 
 

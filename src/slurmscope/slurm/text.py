@@ -11,7 +11,6 @@ from slurmscope.core.errors import MalformedAnswer
 
 
 def split_lines(answer: bytes, subject: str) -> list[str]:
-    """Return the lines of an answer that was not cut."""
     if not answer.endswith(b"\n"):
         raise MalformedAnswer(f"scontrol show {subject}: the answer is empty or ends in the middle of a line")
     return answer.decode("utf-8", "surrogateescape").split("\n")[:-1]

@@ -83,7 +83,6 @@ def is_quick(callers: CallerFinder, owners: OwnerFinder, request: HttpRequest) -
 
 
 def check_user(sample: TraceSample, user: str) -> None:
-    """Raise Refusal if a sample names another user than the owner."""
     if sample.user and sample.user != user:
         raise Refusal(403, "user", f"Job {sample.job_id} does not belong to this user name.")
 

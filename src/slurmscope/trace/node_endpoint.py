@@ -258,11 +258,9 @@ class SocketApp:
     """Answer requests on the socket: posts on any path, nothing else."""
 
     def __init__(self, receiver: TraceReceiver) -> None:
-        """Take the receiver of posts."""
         self._receiver = receiver
 
     def __call__(self, request: HttpRequest) -> Response:
-        """Answer a request."""
         if request.method != "POST":
             return text_response(405, "This socket accepts trace samples only.", ("Allow", "POST"))
         return self._receiver.receive(request)

@@ -172,7 +172,6 @@ class OwnerFinder:
         return matching[0] if len(matching) == 1 else short
 
     def is_host_of(self, node: str, host: str) -> bool:
-        """Return whether a node runs on a host: by its name or by the host name that Slurm has for it."""
         short = host.partition(".")[0]
         return node in (host, short) or self._is_same(self._host_names().get(node, ""), short)
 

@@ -35,7 +35,6 @@ class JsonCommands:
         self._release: tuple[int, int] | None = None
 
     def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
-        """Ask squeue."""
         answer = self._run("squeue", json_jobs.SQUEUE_ARGUMENTS)
         return json_jobs.parse_jobs(answer, taken_at_seconds=now_seconds, window=window, with_owners=with_owners)
 

@@ -33,7 +33,6 @@ class ServerAddress:
     socket_path: str = ""
 
     def __str__(self) -> str:
-        """Return the address for messages."""
         if self.socket_path:
             return f"unix:{self.socket_path}"
         return f"{'https' if self.is_tls else 'http'}://{self.host_and_port}{self.prefix}"

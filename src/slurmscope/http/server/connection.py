@@ -129,7 +129,6 @@ class Connection:
 
     @property
     def descriptor(self) -> int:
-        """Return the descriptor of the socket."""
         return self._sock.fileno()
 
     def run(self, *, may_park: bool = False) -> bool:
@@ -202,7 +201,6 @@ class Connection:
             self._sock.close()
 
     def detach(self) -> socket.socket:
-        """Return the socket of a connection that cannot be served."""
         return self._sock
 
     def end(self) -> None:

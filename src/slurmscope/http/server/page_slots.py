@@ -58,7 +58,6 @@ class PageSlots:
             return page.blocks
 
     def pause(self, page: Page) -> None:
-        """Mark a page as waiting for its client."""
         with self._changed:
             page.waiting_since = self._clock()
             self._changed.notify_all()

@@ -110,7 +110,6 @@ class RequestCounters(Mapping[tuple[str, str], int]):
         self._counts: dict[tuple[str, str], int] = {}
 
     def count(self, method: str, status: int) -> None:
-        """Count one response."""
         key = (method if method in METHODS else OTHER, str(status) if status in REASONS else OTHER)
         with self._lock:
             self._counts[key] = self._counts.get(key, 0) + 1

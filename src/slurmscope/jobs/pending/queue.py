@@ -126,7 +126,6 @@ class PendingQueue:
         return next((job for job in found if any(int(part) in tasks for tasks in job.tasks)), None)
 
     def find_array(self, array_job_id: int) -> tuple[PendingJob, ...]:
-        """Return the records with the pending tasks of an array."""
         return tuple(job for job in self._by_id.get(array_job_id, ()) if job.array_job_id == array_job_id)
 
     def in_partition(self, partition: str) -> tuple[PendingJob, ...]:

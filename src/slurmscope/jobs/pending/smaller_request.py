@@ -276,7 +276,6 @@ def _is_better(found: WaitingTime | None, current: WaitingTime) -> bool:
 
 
 def _with_waits(job: PendingJob, change: SmallerRequest, waits: WaitsByShape) -> SmallerRequest:
-    """Add how long jobs of the new shape waited."""
     limit = job.time_limit_seconds if change.time_limit_seconds is None else change.time_limit_seconds
     return replace(change, waited=waits.get((find_cores_class(change.cores or job.cpus), find_limit_class(limit))))
 

@@ -55,7 +55,6 @@ class Gauge:
 
 
 def title(report: JobReport) -> str:
-    """Return the heading of the report."""
     record = report.record
     return show(f"Job {record.shown_id}: {record.name}" if record.name else f"Job {record.shown_id}", 200)
 

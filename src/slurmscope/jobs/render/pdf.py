@@ -40,7 +40,6 @@ def render_pdf(report: JobReport) -> bytes:
 
 
 def render_chart_png(chart: Chart, *, width: int = 800, height: int = 320) -> bytes:
-    """Return one chart as a picture."""
     return render_svg_png(render_chart_svg(chart, width=width, height=height))
 
 

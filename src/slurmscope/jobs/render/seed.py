@@ -52,7 +52,6 @@ def render_seed_text(report: JobReport, *, pdf_url: str = "") -> str:
 
 
 def warning_line(report: JobReport) -> str:
-    """Return the line that says whether the job has a warning."""
     return f"WARNING={'true' if any(map(_is_warning, report.findings)) else 'false'}"
 
 
@@ -182,5 +181,4 @@ def _mib(amount: float | None) -> float | None:
 
 
 def _percent(cores: float | None) -> float | None:
-    """Return a percentage in which 100 is one core."""
     return None if cores is None else 100 * cores

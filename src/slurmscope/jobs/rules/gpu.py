@@ -45,7 +45,6 @@ def _held_without_process(summary: JobSummary, values: Thresholds) -> Match | No
 
 
 def _with_used_gpus(summary: JobSummary, count: int) -> JobSummary:
-    """Return the job as if it had requested only the GPUs that it used."""
     gpu, mean = summary.gpu, summary.gpu.mean_utilization
     return replace(
         summary, gpu=replace(gpu, asked=count, mean_utilization=None if mean is None else mean * gpu.asked / count)

@@ -21,7 +21,6 @@ class InheritedLimits:
     """Cache the limits of folders above jobs, which all jobs below them inherit."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Set a monotonic clock."""
         self._clock = clock
         self._known: dict[str, int | None] = {}
         self._expires_at = 0.0
@@ -131,7 +130,6 @@ class CgroupFolder:
         return list(self._children.values())
 
     def child(self, name: str) -> CgroupFolder | None:
-        """Return the subfolder with this name."""
         return next((child for child in self.children() if child.name == name), None)
 
     def walk(self, levels: int = MOST_LEVELS) -> Iterator[CgroupFolder]:

@@ -60,13 +60,11 @@ def parse_uid(name: str) -> int | None:
 
 
 def parse_step(name: str) -> str | None:
-    """Parse the name of a step's folder."""
     match = _STEP.fullmatch(name)
     return match[1] if match else None
 
 
 def parse_task(name: str) -> str | None:
-    """Parse the name of a task's folder."""
     match = _TASK.fullmatch(name)
     return match[1] if match else None
 
@@ -100,7 +98,6 @@ class ProcessOwners:
     """Read the files of a process that identify its job and user."""
 
     def __init__(self, procfs_root: Path) -> None:
-        """Set the root of /proc."""
         self.refused = 0
         self._root = procfs_root
         self._trusted_uids = (0, os.geteuid())

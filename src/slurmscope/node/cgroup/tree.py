@@ -184,7 +184,6 @@ class CgroupTree:
         return self._refusals
 
     def close(self) -> None:
-        """Close all jobs."""
         for entry in self._entries.values():
             entry.close()
         self._entries.clear()

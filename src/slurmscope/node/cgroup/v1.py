@@ -151,7 +151,6 @@ class V1JobFolders:
         return V1Group(self._hierarchies, self._relative, relative, self._shared, is_optional=is_optional)
 
     def steps(self) -> list[CgroupFolder]:
-        """Return the folders directly below the job."""
         cgroup = self._structure.cgroup()
         return cgroup.children() if cgroup and cgroup.refresh() else []
 

@@ -32,7 +32,6 @@ class MemoryEvents:
     """Count the events of one folder and of all below it; the counts never decrease."""
 
     def __init__(self, cgroup: CgroupFolder, budget: DescriptorBudget, clock: Callable[[], float]) -> None:
-        """Set a folder of the memory hierarchy and a monotonic clock."""
         self._cgroup = cgroup
         self._budget = budget
         self._timer = RereadTimer(clock, cgroup.folder.path, FOLDER_SECONDS)

@@ -175,7 +175,6 @@ class V2Finder:
     """Find jobs in cgroup v2: in scopes of slurmstepd, anywhere in the tree."""
 
     def __init__(self, root: Path, clock: Callable[[], float]) -> None:
-        """Set the root of the tree and a monotonic clock."""
         self.folders = KnownFolders()
         self._root = str(root)
         self._clock = clock
@@ -199,7 +198,6 @@ class V2Finder:
             yield from jobs
 
     def parents(self) -> list[Path]:
-        """Return the scopes and the slices they are in."""
         return sorted({path for scope in self._scopes for path in (Path(scope), Path(scope).parent)})
 
     def measures(self) -> dict[str, bool]:
@@ -262,7 +260,6 @@ class V2JobFolders:
         return V2Group(folder, self._path, self._shared)
 
     def steps(self) -> list[CgroupFolder]:
-        """Return the folders directly below the job."""
         return self._cgroup.children() if self._cgroup.refresh() else []
 
     def tasks(self, step: CgroupFolder) -> tuple[str, list[CgroupFolder]]:

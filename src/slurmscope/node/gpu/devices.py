@@ -255,7 +255,6 @@ class GpuDevices:
         clock: Callable[[], float],
         read_programs: Callable[[Path], list[bytes]] = read_device_programs,
     ) -> None:
-        """Set the root of /proc and a monotonic clock."""
         self.problem: GpuReason | None = None
         self._procfs_root = procfs_root
         self._clock = clock

@@ -76,7 +76,6 @@ class NvmlProcess:
 
     @property
     def pid(self) -> int:
-        """Return its process id."""
         return self._child.pid
 
     @property

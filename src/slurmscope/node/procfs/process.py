@@ -138,7 +138,6 @@ class Process:
         self._denials = denials
 
     def close(self) -> None:
-        """Close the descriptor."""
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1

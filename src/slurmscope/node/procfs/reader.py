@@ -32,7 +32,6 @@ class ProcessReader:
             self._folder = os.open(procfs_root, _FOLDER)
 
     def close(self) -> None:
-        """Close the root."""
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1

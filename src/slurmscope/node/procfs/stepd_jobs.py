@@ -39,7 +39,6 @@ class StatWatch:
         return {pid: _read(file) for pid, file in self._files.items()}
 
     def is_unchanged(self) -> bool:
-        """Return whether the lines are those that :meth:`watch` was given."""
         return self.read() == self._lines
 
     def watch(self, pids: Collection[int], lines: Mapping[int, bytes]) -> None:

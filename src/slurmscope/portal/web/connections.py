@@ -39,7 +39,6 @@ class RequestFraming:
 
     @property
     def has_begun(self) -> bool:
-        """Return whether a head is incomplete."""
         return bool(self._head)
 
     @property

@@ -44,7 +44,6 @@ class DocumentRenderer:
         return await self._render(PDF, report)
 
     async def chart(self, chart: Chart) -> bytes:
-        """Return a chart as PNG."""
         return await self._render(CHART, chart)
 
     async def pie(self, report: JobReport) -> bytes:

@@ -72,7 +72,6 @@ class SharedResults:
         clock: Callable[[], float] = time.monotonic,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """Start with none."""
         self._clock = clock
         self._cache = Cache[_Computed](_keep_seconds, max_keys=MAX_RESULTS, wait_seconds=wait_seconds, clock=clock)
 

@@ -101,7 +101,6 @@ def render_table_json(table: Table) -> bytes:
 
 
 def render_json_rows(table: Table) -> bytes:
-    """Render the rows of a table as a list of objects."""
     return msgspec.json.encode([dict(zip(table.columns, row, strict=True)) for row in table.rows])
 
 

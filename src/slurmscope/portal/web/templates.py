@@ -192,7 +192,6 @@ class _CompiledTemplates(BytecodeCache):
         self._compiled: dict[tuple[str, str], CodeType | None] = {}
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Return the code of a template if its source is unchanged."""
         bucket.code = self._compiled.get((bucket.key, bucket.checksum))
 
     def dump_bytecode(self, bucket: Bucket) -> None:

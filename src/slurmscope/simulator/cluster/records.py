@@ -125,17 +125,14 @@ class SimulatedJob:
 
     @property
     def cpus(self) -> int:
-        """Count the CPUs of one task on all its nodes."""
         return self.nodes * self.cpus_per_node
 
     @property
     def memory_bytes(self) -> int:
-        """Sum the memory of one task on all its nodes."""
         return self.nodes * self.memory_per_node_bytes
 
     @property
     def gpus(self) -> int:
-        """Count the GPUs of one task on all its nodes."""
         return self.nodes * self.gpus_per_node
 
 

@@ -46,11 +46,9 @@ class SimulatedAccounting:
         self._by_id = _index((*self._ended, *self._current))
 
     def find_workload(self, job_id: int) -> Workload | None:
-        """Return the workload of a job that has started."""
         return self._lives.get(job_id)
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the name of the cluster."""
         return (self._cluster,)
 
     def of(self, cluster: str) -> SimulatedAccounting:
@@ -84,14 +82,12 @@ class JoinedAccounting:
         self._members = members
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the names of the clusters."""
         return tuple(self._members)
 
     def of(self, cluster: str) -> SimulatedAccounting:
         return self._members[cluster]
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        """Return these jobs of all clusters."""
         return tuple(record for member in self._members.values() for record in member.read_jobs(job_ids))
 
     def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:

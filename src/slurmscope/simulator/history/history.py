@@ -98,7 +98,6 @@ class History:
         self._habits = {user.name: self._random.choice(kinds) for user in cluster.users}
 
     def make(self) -> tuple[PastJob, ...]:
-        """Return jobs in the order of their ends."""
         made = itertools.islice(self._generate(), self._jobs)
         return tuple(sorted(made, key=lambda job: (job.record.end_seconds or 0, job.record.job_id)))
 

@@ -152,6 +152,5 @@ def _limit_seconds(random: Random, kind: WorkloadKind, run_seconds: int) -> int:
 
 
 def _round_up(seconds: float, steps: Sequence[int]) -> int:
-    """Round up to the largest step that adds little."""
     step = max((step for step in steps if step <= seconds / 4), default=steps[0])
     return -int(-seconds // step) * step

@@ -80,8 +80,6 @@ def _thread_states(node: NodeWorkload, at: float) -> LabelledValues:
 
 
 def _held(value: Callable[[NodeWorkload, GpuLoad, float], float]) -> WorkloadMetric:
-    """Make a number for each GPU that the job holds."""
-
     def values_at(node: NodeWorkload, at: float) -> LabelledValues:
         return [((str(gpu.number), ""), value(node, gpu, at)) for gpu in node.gpus]
 

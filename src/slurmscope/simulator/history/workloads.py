@@ -175,7 +175,6 @@ class NodeWorkload:
         return math.fsum(self.work.cores) * self.work.done_seconds(at)
 
     def busy_cores(self, at: float) -> float:
-        """Return how many cores are busy at this time."""
         return math.fsum(self.work.cores) * self.work.load(at)
 
     def read_bytes(self, at: float) -> float:
@@ -195,7 +194,6 @@ class NodeWorkload:
         return math.fsum(self.one_gpu_ratio(gpu, at) for gpu in self.gpus) / len(self.gpus)
 
     def one_gpu_ratio(self, gpu: GpuLoad, at: float) -> float:
-        """Return the utilisation of one GPU."""
         return gpu.utilization_ratio * self.work.load(at) if gpu.has_process else 0.0
 
     def gpu_bytes(self, at: float) -> float | None:

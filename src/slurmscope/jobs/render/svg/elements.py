@@ -37,11 +37,9 @@ class Palette:
     neutral: str
 
     def of(self, severity: Severity) -> str:
-        """Return the colour of a severity."""
         return {Severity.CRITICAL: self.critical, Severity.WARNING: self.warning, Severity.INFO: self.info}[severity]
 
     def rated(self, rating: Rating) -> str:
-        """Return the colour of a rating."""
         bad = {Rating.CRITICAL: self.critical, Rating.WARNING: self.warning}
         return bad.get(rating) or (self.fine if rating is Rating.FINE else self.neutral)
 
