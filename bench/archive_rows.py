@@ -50,7 +50,7 @@ USERS = [f"user{number}" for number in range(500)]
 ACCOUNTS = [f"account{number}" for number in range(60)]
 PARTITIONS = ["batch", "long", "gpu", "debug"]
 STATES = ["COMPLETED"] * 85 + ["FAILED"] * 8 + ["TIMEOUT"] * 4 + ["CANCELLED"] * 2 + ["OUT_OF_MEMORY"]
-RULES = ["cpu_idle", "memory_over_asked", "time_over_asked", "gpu_idle", "too_short"]
+RULES = ["cpu_idle", "memory_over_requested", "time_over_requested", "gpu_idle", "too_short"]
 CLUSTERS = ["lab"] * 49 + ["small"]
 
 _COPIED_PEOPLE = Table(

@@ -67,7 +67,7 @@ def main() -> int:
     """Print every figure beside its promise and return 1 when one is broken."""
     cluster = simulate(SHAPE, now=int(time.time()))
     with tempfile.TemporaryDirectory() as folder:
-        write_fake_commands(cluster, Path(folder) / "asked")
+        write_fake_commands(cluster, Path(folder) / "requested")
         _repeat_answers(Path(folder))
         json_seconds = _json_seconds(cluster)
         is_kept = [*_measure_page(folder, json_seconds), _measure_sums(folder, json_seconds)]

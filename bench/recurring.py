@@ -133,7 +133,7 @@ class RecurringJob:
 
 def _with_fate(random: Random, kind: WorkloadKind, asked: SimulatedRequest) -> SimulatedRequest:
     """Leave runs some room below the limit that people chose for the first one."""
-    if kind in {WorkloadKind.TIMED_OUT, WorkloadKind.TIME_OVER_ASKED}:
+    if kind in {WorkloadKind.TIMED_OUT, WorkloadKind.TIME_OVER_REQUESTED}:
         return asked
     limit = math.ceil(asked.run_seconds * random.uniform(1.3, 1.9) / 600) * 600
     return replace(asked, limit_seconds=max(asked.limit_seconds, limit))

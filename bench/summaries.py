@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure how many ended jobs a second are summarised out of a real Prometheus, in batches of a hundred.
+"""Measure how many ended jobs a second are summarized out of a real Prometheus, in batches of a hundred.
 
 Jobs of an hour on one node, sampled every 30 seconds, with everything a report asks for. The server shares the machine
 with us, so its work counts as well.

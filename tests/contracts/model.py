@@ -31,7 +31,7 @@ USERS = ("ada", "bob", "Ada", "zoë")
 ACCOUNTS = ("physics", "chemistry")
 PARTITIONS = ("batch", "gpu")
 STATES = ("COMPLETED", "FAILED", "RUNNING", "TIMEOUT")
-RULES = ("cpu_idle", "memory_over_asked", "gpu_idle")
+RULES = ("cpu_idle", "memory_over_requested", "gpu_idle")
 CLUSTERS = ("lab", "other")
 NAMES = ("relax", "relaxed", "Relax", "%", "_x", "训练")
 NODES = ("n1", "n2")
@@ -138,11 +138,11 @@ class Fact:
         summary = JobSummary(
             record=record,
             run_seconds=self.run_seconds,
-            cpu=CpuSummary(time=UsedShare(asked=self.cpus * self.run_seconds, used=used, coverage=seen)),
-            gpu=GpuSummary(asked=self.gpus, mean_utilization=self.gpu_utilization, coverage=seen),
+            cpu=CpuSummary(time=UsedShare(requested=self.cpus * self.run_seconds, used=used, coverage=seen)),
+            gpu=GpuSummary(requested=self.gpus, mean_utilization=self.gpu_utilization, coverage=seen),
             coverage=seen,
             memory=MemorySummary(
-                asked_bytes=(self.memory_share or 0.0) * 64e9,
+                requested_bytes=(self.memory_share or 0.0) * 64e9,
                 working_peak_bytes=None if self.memory_share is None else 0.0,
                 coverage=seen,
             ),

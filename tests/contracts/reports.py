@@ -87,7 +87,7 @@ class ReportContract:
         assert (28800.0, 14400.0) == (row.core_seconds, row.wasted_core_seconds)
         assert pytest.approx(2 * 7200 * 0.99) == row.wasted_gpu_seconds
         assert (8 * GIB, 1, 4, 2) == (row.memory_bytes, row.nodes, row.cpus, row.gpus)
-        assert (Severity.CRITICAL, ("cpu_idle", "memory_over_asked")) == (row.worst, row.rules)
+        assert (Severity.CRITICAL, ("cpu_idle", "memory_over_requested")) == (row.worst, row.rules)
         assert ("4712", "bob", START - 600, START) == (row.shown_id, row.user, row.submit_seconds, row.start_seconds)
 
     def test_job_that_took_more_than_its_cores_does_not_hide_the_waste_of_others(self, archive: SqlArchive) -> None:

@@ -26,7 +26,7 @@ from tests.fakes.reports import START, make_finding, make_record, make_report
 STEPS = 25
 LAST_DAY = 70
 STATES = ("COMPLETED", "FAILED", "RUNNING", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
-SUGGESTIONS = {"cpu_idle": "--cpus-per-task=2", "memory_over_asked": "--mem=1G", "gpu_idle": "--gres=gpu:0"}
+SUGGESTIONS = {"cpu_idle": "--cpus-per-task=2", "memory_over_requested": "--mem=1G", "gpu_idle": "--gres=gpu:0"}
 
 Sums = dict[tuple[Any, ...], list[int]]
 

@@ -148,7 +148,7 @@ class VisibilityContract:
     @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         batches=st.lists(st.lists(facts(), max_size=12), max_size=4),
-        asked=st.lists(st.tuples(viewers(), filters()), min_size=3, max_size=6),
+        requested=st.lists(st.tuples(viewers(), filters()), min_size=3, max_size=6),
         limit=st.integers(1, 5),
     )
     def test_lists_and_sums_are_those_of_a_plain_list(

@@ -247,7 +247,7 @@ class TestRecords:
         assert int(answer) == job.end_seconds - job.start_seconds - job.suspended_seconds
 
     def test_cores_asked_for_are_known(self, history: History) -> None:
-        assert (2, 1) == (history.read("busy").asked_cpus, history.read("never").asked_cpus)
+        assert (2, 1) == (history.read("busy").requested_cpus, history.read("never").requested_cpus)
 
     def test_gpus_nodes_and_limit_are_what_was_asked_for(self, history: History) -> None:
         job = history.read("gpus")

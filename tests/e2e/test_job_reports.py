@@ -36,12 +36,12 @@ BUSY_SECONDS = 12
 RULES = """
 [rules.cpu-idle]
 min-run-seconds = 5
-[rules.memory-over-asked]
+[rules.memory-over-requested]
 min-run-seconds = 5
 min-unused-bytes = 0
 free-bytes-per-core = 0
 """
-EXPECTED_FINDINGS = {"cpu_idle", "memory_over_asked"}
+EXPECTED_FINDINGS = {"cpu_idle", "memory_over_requested"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def reported(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def test_efficiency_is_what_the_job_itself_and_accounting_say(reported: Reported) -> None:
     summary = json.loads(reported.report("--format", "json"))["summary"]
-    used, asked = summary["cpu"]["time"]["used"], summary["cpu"]["time"]["asked"]
+    used, asked = summary["cpu"]["time"]["used"], summary["cpu"]["time"]["requested"]
     assert reported.told["cpu_seconds"] == pytest.approx(used, rel=0.1)
     elapsed, cpu_time = reported.lab.run(
         "sacct", "-n", "-X", "-P", "-j", str(reported.job), "--format=ElapsedRaw,CPUTimeRAW"
@@ -110,7 +110,7 @@ def test_efficiency_is_what_the_job_itself_and_accounting_say(reported: Reported
 
 def test_memory_is_what_the_job_held(reported: Reported) -> None:
     memory = json.loads(reported.report("--format", "json"))["summary"]["memory"]
-    assert ASKED_MIB << 20 == memory["asked_bytes"]
+    assert ASKED_MIB << 20 == memory["requested_bytes"]
     # The job's own memory and that of three interpreters.
     assert HELD_MIB << 20 <= memory["working_peak_bytes"] <= (HELD_MIB + 60) << 20
     assert memory["working_peak_bytes"] <= memory["charged_peak_bytes"] * 1.05

@@ -44,14 +44,14 @@ def make_summary(
     made = make_record(**({"time_limit_seconds": 3 * 3600} | (record or {})))
     coverage = covered(made.node_count)
     cores = busy * (made.cpus or 0)
-    cpu_time = UsedShare(asked=(made.cpus or 0) * run_seconds, used=cores * run_seconds, coverage=coverage)
+    cpu_time = UsedShare(requested=(made.cpus or 0) * run_seconds, used=cores * run_seconds, coverage=coverage)
     summary = JobSummary(
         record=made,
         run_seconds=run_seconds,
-        time=UsedShare(asked=made.time_limit_seconds, used=run_seconds),
+        time=UsedShare(requested=made.time_limit_seconds, used=run_seconds),
         cpu=CpuSummary(time=cpu_time, mean_cores=cores, peak_cores=cores, idle_tail_seconds=0.0),
         memory=MemorySummary(
-            asked_bytes=8 * GIB, working_peak_bytes=6 * GIB, growth_ratio=1.0, oom_kills=0, coverage=coverage
+            requested_bytes=8 * GIB, working_peak_bytes=6 * GIB, growth_ratio=1.0, oom_kills=0, coverage=coverage
         ),
         nodes=tuple(NodeSummary(node=name, cpus=4.0, mean_cores=cores, limit_bytes=8 * GIB) for name in made.nodes),
         coverage=coverage,
@@ -65,7 +65,7 @@ def make_summary(
 
 def with_gpus(count: int = 2, **gpu: Any) -> JobSummary:
     """Make a job that requested GPUs."""
-    known = GpuSummary(asked=count, coverage=covered())
+    known = GpuSummary(requested=count, coverage=covered())
     return make_summary(record={"gres": (Gres(name="gpu", count=count),)}, gpu=replace(known, **gpu))
 
 

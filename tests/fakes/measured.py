@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.series import Measured, Series
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import JobSummary
 from tests.fakes.reports import START
 
@@ -48,7 +48,7 @@ def measure_nodes(cores: dict[str, float], *, seconds: float = 7200.0, memory_by
 
 def summed(record: JobRecord, measured: Measured | None = None, now_seconds: float = START + 7200.0) -> JobSummary:
     """Sum up a job as it is two hours after its start, or at another time."""
-    return summarise(record, measured or Measured(), now_seconds=now_seconds)
+    return summarize(record, measured or Measured(), now_seconds=now_seconds)
 
 
 def with_totals(measured: Measured, **totals: dict[tuple[str, ...], float]) -> Measured:

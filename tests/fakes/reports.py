@@ -70,7 +70,7 @@ def make_report(record: JobRecord | None = None, **changed: object) -> JobReport
     report = JobReport(
         summary=_make_summary(record or make_record()),
         made_seconds=START + 7300,
-        findings=(make_finding(), make_finding("memory_over_asked", Subject.MEMORY, Severity.WARNING)),
+        findings=(make_finding(), make_finding("memory_over_requested", Subject.MEMORY, Severity.WARNING)),
         charts=(make_chart(), make_chart("memory", Subject.MEMORY, "bytes", 0.8 * GIB, 8.0 * GIB)),
         missing=("GPU use was not measured: the job had none.",),
     )
@@ -83,9 +83,9 @@ def _make_summary(record: JobRecord) -> JobSummary:
     return JobSummary(
         record=record,
         run_seconds=run_seconds,
-        time=UsedShare(asked=record.time_limit_seconds, used=run_seconds),
+        time=UsedShare(requested=record.time_limit_seconds, used=run_seconds),
         cpu=CpuSummary(
-            time=UsedShare(asked=(record.cpus or 0) * run_seconds, used=2 * run_seconds, coverage=covered),
+            time=UsedShare(requested=(record.cpus or 0) * run_seconds, used=2 * run_seconds, coverage=covered),
             user_seconds=1.9 * run_seconds,
             system_seconds=0.1 * run_seconds,
             mean_cores=2.0,
@@ -94,7 +94,7 @@ def _make_summary(record: JobRecord) -> JobSummary:
             idle_tail_seconds=0.0,
         ),
         memory=MemorySummary(
-            asked_bytes=8 * GIB,
+            requested_bytes=8 * GIB,
             limit_bytes=8 * GIB,
             charged_peak_bytes=2 * GIB,
             working_peak_bytes=0.8 * GIB,
@@ -135,7 +135,7 @@ def make_gpu_report(job_id: int = 4712) -> JobReport:
     """Make the report of a job whose GPUs were idle."""
     report = make_report(make_record(job_id, gres=(Gres(name="gpu", model="h200", count=2),), user="bob"))
     gpu = GpuSummary(
-        asked=2, mean_utilization=0.01, peak_memory_bytes=0.0, memory_size_bytes=282.0 * GIB, held_idle=2,
+        requested=2, mean_utilization=0.01, peak_memory_bytes=0.0, memory_size_bytes=282.0 * GIB, held_idle=2,
         devices=tuple(
             HeldGpu(
                 node="n1", gpu=str(number), uuid=f"GPU-0{number}aa22bb-1111", model="NVIDIA H200", jobs=1,
@@ -203,7 +203,9 @@ def make_profiled_report(job_id: int = 4714, *, sensor: str = "GPU0", user: str 
 
 def make_unmeasured_report(record: JobRecord) -> JobReport:
     """Make the report of a job of which only accounting knows."""
-    summary = JobSummary(record=record, run_seconds=30.0, time=UsedShare(asked=record.time_limit_seconds, used=30.0))
+    summary = JobSummary(
+        record=record, run_seconds=30.0, time=UsedShare(requested=record.time_limit_seconds, used=30.0)
+    )
     return JobReport(summary=summary, made_seconds=START, missing=("No node reported this job.",))
 
 

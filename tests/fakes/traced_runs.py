@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make runs of commands for tests of what summarises and renders them."""
+"""Make runs of commands for tests of what summarizes and renders them."""
 
 from __future__ import annotations
 

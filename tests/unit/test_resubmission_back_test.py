@@ -7,7 +7,7 @@ import pytest
 
 from bench.resubmission import Tally, back_test
 
-FREEING = ("serial", "idle", "memory_over_asked", "gpu_held", "node_imbalance")
+FREEING = ("serial", "idle", "memory_over_requested", "gpu_held", "node_imbalance")
 KILLED = ("out_of_memory", "timed_out")
 
 

@@ -117,7 +117,7 @@ def _complete(
         nodes=_parse_nodes(node_list) if has_started else (),
         node_count=amounts.nodes or 0,
         cpus=amounts.cpus or None,
-        asked_cpus=parse_amounts(requested).cpus or None,
+        requested_cpus=parse_amounts(requested).cpus or None,
         memory_bytes=amounts.memory_bytes,
         gres=amounts.gres,
         billing=amounts.others.get("billing"),

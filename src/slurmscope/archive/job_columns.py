@@ -109,7 +109,7 @@ def _waste(allocated: float, used: float | None) -> float | None:
 
 def _memory_bytes(report: JobReport) -> float | None:
     allocated = report.record.memory_bytes
-    return report.summary.memory.asked_bytes if allocated is None else allocated
+    return report.summary.memory.requested_bytes if allocated is None else allocated
 
 
 def _worst_step(report: JobReport) -> StepRecord | None:

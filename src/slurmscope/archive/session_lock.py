@@ -74,8 +74,7 @@ class SessionLock(Protocol):
         """Return whether any process has the lock, without taking it."""
         ...
 
-    def release(self) -> None:
-        ...
+    def release(self) -> None: ...
 
 
 def make_session_lock(url: URL, settings: ArchiveSettings, name: str) -> SessionLock:

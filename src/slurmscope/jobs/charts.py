@@ -167,7 +167,7 @@ def _cores_per_node(summary: JobSummary) -> float | None:
 def _memory_per_node(summary: JobSummary) -> float | None:
     """Return the limit that all nodes have in common; on a single node without one, what was requested."""
     if len(summary.nodes) == 1 and summary.nodes[0].limit_bytes is None:
-        return summary.memory.asked_bytes
+        return summary.memory.requested_bytes
     return _alike([node.limit_bytes for node in summary.nodes])
 
 

@@ -249,7 +249,7 @@ def _add_memory(failure: Failure, report: JobReport) -> Failure:
     if task := _largest_task(report.summary):
         text += f" The most memory had {task}."
     if needed is not None:
-        limit = format_seconds(report.summary.time.asked)
+        limit = format_seconds(report.summary.time.requested)
         text += (
             f" Its memory still grew: at the rate of the second half of its run it would have needed "
             f"{format_bytes(needed)} per node by its time limit of {limit}."
@@ -276,7 +276,7 @@ def extrapolate_memory(report: JobReport) -> float | None:
 
     None for memory that did not grow to the end, or without a time limit; never below the kernel's peak.
     """
-    summary, limit = report.summary, report.summary.time.asked
+    summary, limit = report.summary, report.summary.time.requested
     chart = next((chart for chart in report.charts if chart.name == "memory"), None)
     if chart is None or limit is None or summary.run_seconds >= limit:
         return None

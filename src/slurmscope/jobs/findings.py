@@ -59,7 +59,7 @@ def blocked_core_seconds(summary: JobSummary) -> float | None:
     That is its share of a node's memory, as cores, beyond the cores that it had and beyond those that its needed memory
     stands for. None where the size of the nodes or the needed memory is unknown, or the job did not end by itself.
     """
-    asked, peak = summary.memory.asked_bytes, memory_peak_bytes(summary.memory)
+    asked, peak = summary.memory.requested_bytes, memory_peak_bytes(summary.memory)
     if not summary.node_cpus or not summary.node_memory_bytes or asked is None or peak is None:
         return None
     if summary.record.state != "COMPLETED" or summary.record.cpus is None:

@@ -44,8 +44,8 @@ def submitted_size(summary: JobSummary) -> RequestedSize:
         nodes=max(1, record.node_count),
         cpus=record.cpus or 0,
         gpus=record.gpus,
-        memory_bytes=summary.memory.asked_bytes or None,
-        limit_seconds=summary.time.asked,
+        memory_bytes=summary.memory.requested_bytes or None,
+        limit_seconds=summary.time.requested,
     )
 
 
@@ -104,7 +104,7 @@ def change_memory(summary: JobSummary, memory: Amount, size: RequestedSize) -> O
 
 def change_time(summary: JobSummary, limit: Amount) -> OptionChange:
     options = submit_options(summary.record.submit_line)
-    known = "" if summary.time.asked is None else _value(time_line(int(summary.time.asked)))
+    known = "" if summary.time.requested is None else _value(time_line(int(summary.time.requested)))
     return OptionChange(
         option="time",
         submitted=options.get("time") or known,

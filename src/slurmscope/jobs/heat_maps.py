@@ -68,13 +68,13 @@ def find_heat_maps(report: JobReport) -> tuple[HeatMap, ...]:
     return tuple(heat_map for heat_map in found if heat_map is not None)
 
 
-def summarise_rows(heat_map: HeatMap) -> tuple[RowSummary, ...]:
+def summarize_rows(heat_map: HeatMap) -> tuple[RowSummary, ...]:
     """Return the numbers of each row, and which of them differ from the others."""
     means = {line.label: _mean(line.values) for line in heat_map.rows}
     known = [mean for mean in means.values() if mean is not None]
     middle = median(known) if known else 0.0
     reach = DIFFERS * (heat_map.full or max(known, default=0.0) or 1.0)
-    return tuple(_summarise(line, means[line.label], middle, reach) for line in heat_map.rows)
+    return tuple(_summarize(line, means[line.label], middle, reach) for line in heat_map.rows)
 
 
 def _now_seconds(summary: JobSummary) -> float:
@@ -150,7 +150,7 @@ def _choose(rows: Rows) -> list[str]:
     return sorted(far[:MAX_ROWS], key=natural_order)
 
 
-def _summarise(line: ChartLine, mean: float | None, middle: float, reach: float) -> RowSummary:
+def _summarize(line: ChartLine, mean: float | None, middle: float, reach: float) -> RowSummary:
     known = [value for value in line.values if value is not None]
     return RowSummary(
         label=line.label,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarise Slurm's own samples of steps and tasks, beside what the node agents measured."""
+"""Summarize Slurm's own samples of steps and tasks, beside what the node agents measured."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _OF_STEPS = {
 MAX_DIGITS = 20
 
 
-def summarise_profile(run: MeasuredRun, working_peaks: Mapping[str, float]) -> ProfileSummary:
-    """Summarise the samples; ``working_peaks`` is the memory by node that the agents measured."""
+def summarize_profile(run: MeasuredRun, working_peaks: Mapping[str, float]) -> ProfileSummary:
+    """Summarize the samples; ``working_peaks`` is the memory by node that the agents measured."""
     tasks = _tasks(run)
     names = _busiest_steps(run, tasks)
     shown = set(names[:MAX_STEPS])

@@ -36,7 +36,7 @@ class RatedJob(NamedTuple):
     run_seconds: float = math.inf
     gpus: int = 0
     cpus: int | None = None
-    asked_bytes: float | None = None
+    requested_bytes: float | None = None
 
 
 MANY_JOBS = RatedJob()
@@ -44,7 +44,7 @@ MANY_JOBS = RatedJob()
 
 def rated_job(summary: JobSummary) -> RatedJob:
     record = summary.record
-    return RatedJob(record.state, summary.run_seconds, record.gpus, record.cpus, summary.memory.asked_bytes)
+    return RatedJob(record.state, summary.run_seconds, record.gpus, record.cpus, summary.memory.requested_bytes)
 
 
 def rate_use(subject: Subject | None, ratio: float | None, job: RatedJob = MANY_JOBS) -> Rating:
@@ -77,7 +77,7 @@ def _rate(subject: Subject, ratio: float, job: RatedJob) -> Rating:
 
 def _rate_memory(ratio: float, job: RatedJob) -> Rating:
     """Too little headroom is bad in any job; unused memory only where it was much, and the job has ended."""
-    bounds = _BOUNDS["memory_over_asked"]
+    bounds = _BOUNDS["memory_over_requested"]
     if ratio >= _BOUNDS["memory_near_limit"]["min_used_ratio"]:
         return Rating.WARNING
     rating = _compare(ratio, bounds["critical_used_ratio"], bounds["min_used_ratio"])
@@ -85,7 +85,7 @@ def _rate_memory(ratio: float, job: RatedJob) -> Rating:
         return rating
     if job.state not in SETTLED_STATES:
         return Rating.UNRATED
-    asked = job.asked_bytes
+    asked = job.requested_bytes
     is_little = asked is not None and (
         asked <= bounds["free_bytes_per_core"] * (job.cpus or 0) or asked * (1 - ratio) < bounds["min_unused_bytes"]
     )

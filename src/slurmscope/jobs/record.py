@@ -92,7 +92,7 @@ class JobRecord:
     nodes: tuple[str, ...] = ()
     node_count: int = 0
     cpus: int | None = None
-    asked_cpus: int | None = None
+    requested_cpus: int | None = None
     """Requested cores; fewer than ``cpus`` where Slurm allocates whole cores, sockets or nodes, or cores for memory."""
     memory_bytes: int | None = None
     gres: tuple[Gres, ...] = ()
@@ -163,7 +163,7 @@ class JobRecord:
         slurmctld sends the start of a job every few seconds. When a step or the end of the job reaches slurmdbd first,
         slurmdbd makes a record without name, partition and requested resources.
         """
-        return not self.partition and self.asked_cpus is None
+        return not self.partition and self.requested_cpus is None
 
 
 class JobAccounting(Protocol):

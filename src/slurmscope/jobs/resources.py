@@ -43,8 +43,8 @@ USED_RATIO = 0.8
 """A core was used if it did this much of a fair share of the work."""
 
 
-def summarise_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> CpuSummary:
-    """Summarise CPU time; sums over nodes are None unless every node reported."""
+def summarize_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> CpuSummary:
+    """Summarize CPU time; sums over nodes are None unless every node reported."""
     time, cpus = _time(run, nodes, coverage), run.record.cpus
     is_whole = time.coverage is None or time.coverage.nodes_measured >= time.coverage.nodes
     mean_cores = time.ratio * cpus if cpus and is_whole and time.ratio is not None else None
@@ -115,8 +115,8 @@ def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
     measured = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
     counted = math.fsum(measured) if measured else None
     if counted is None or (accounted is not None and accounted >= counted):
-        return UsedShare(asked=allocated, used=accounted)
-    return UsedShare(asked=_allocated_to_measured(run, nodes), used=counted, coverage=coverage)
+        return UsedShare(requested=allocated, used=accounted)
+    return UsedShare(requested=_allocated_to_measured(run, nodes), used=counted, coverage=coverage)
 
 
 def _allocated_to_measured(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> float | None:
@@ -143,12 +143,12 @@ UNLIMITED_BYTES = float(1 << 60)
 """Without a limit, the kernel reports a number near 2^63."""
 
 
-def summarise_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
-    """Summarise memory; sums over nodes are None unless every node reported."""
+def summarize_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
+    """Summarize memory; sums over nodes are None unless every node reported."""
     peaks = working_peaks(working)
     is_whole = run.is_whole(peaks)
     return MemorySummary(
-        asked_bytes=run.record.memory_bytes or None,
+        requested_bytes=run.record.memory_bytes or None,
         limit_bytes=math.fsum(limits.values()) if run.is_whole(limits) else None,
         charged_peak_bytes=run.whole("memory_peak"),
         working_peak_bytes=math.fsum(peaks.values()) if is_whole else None,
@@ -237,8 +237,8 @@ _OF_EACH = ("gpu_jobs", "gpu_memory_size", "gpu_held_memory", "gpu_held_utilizat
 Device = tuple[str, ...]
 
 
-def summarise_gpus(run: MeasuredRun) -> GpuSummary:
-    """Summarise GPUs; nodes are weighted by the job's GPUs on them, or equally where these are unknown."""
+def summarize_gpus(run: MeasuredRun) -> GpuSummary:
+    """Summarize GPUs; nodes are weighted by the job's GPUs on them, or equally where these are unknown."""
     held = run.totals.get("gpu_held_idle", {})
     weights = Counter(node for node, _gpu, _mig in held)
     utilization = run.by_node("gpu")
@@ -247,7 +247,7 @@ def summarise_gpus(run: MeasuredRun) -> GpuSummary:
     expected = min(run.node_count, run.record.gpus)
     devices, others = _fold(_devices(run))
     return GpuSummary(
-        asked=run.record.gpus,
+        requested=run.record.gpus,
         mean_utilization=fmean(utilization.values(), [weights.get(node, 1) for node in utilization])
         if utilization
         else None,

@@ -157,7 +157,7 @@ def suggest_resubmission(report: JobReport, runs: Sequence[OtherRun] = ()) -> Re
 
 
 def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
-    summary, limit = report.summary, report.summary.time.asked
+    summary, limit = report.summary, report.summary.time.requested
     if not limit:
         return None
     found = [
@@ -242,7 +242,7 @@ def _suggested_seconds(suggestion: str) -> int | None:
 def _has_unused_memory(report: JobReport) -> bool:
     """Return whether measured memory was not needed, be it as a consequence of another finding."""
     rules = (each.rule for finding in report.findings for each in finding.with_consequences)
-    return "memory_over_asked" in rules and is_memory_measured(report.summary.memory)
+    return "memory_over_requested" in rules and is_memory_measured(report.summary.memory)
 
 
 def _sets_cores(suggestion: str) -> bool:

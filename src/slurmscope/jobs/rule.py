@@ -192,11 +192,11 @@ def exceeded_bytes(summary: JobSummary) -> float | None:
     With ``OverMemoryKill``, or without the memory controller, Slurm itself kills such a job, and reports a failure.
     """
     record, memory = summary.record, summary.memory
-    if record.state not in {"FAILED", "CANCELLED"} or record.exit_signal != _SIGKILL or not memory.asked_bytes:
+    if record.state not in {"FAILED", "CANCELLED"} or record.exit_signal != _SIGKILL or not memory.requested_bytes:
         return None
     nodes = max(1, record.node_count)
     peak = max((memory.working_peak_bytes or 0.0) / nodes, memory.slurm_peak_bytes or 0.0)
-    return peak if peak > memory.asked_bytes / nodes else None
+    return peak if peak > memory.requested_bytes / nodes else None
 
 
 def has_gpus(summary: JobSummary) -> bool:
@@ -212,9 +212,9 @@ def was_suspended(summary: JobSummary) -> bool:
 def requested_cores(summary: JobSummary) -> int:
     """Return how many cores were requested; 0 if unknown. Whole nodes count all of their cores."""
     record, cpus = summary.record, summary.record.cpus or 0
-    if not record.asked_cpus or "exclusive" in submit_options(record.submit_line):
+    if not record.requested_cpus or "exclusive" in submit_options(record.submit_line):
         return cpus
-    return min(record.asked_cpus, cpus)
+    return min(record.requested_cpus, cpus)
 
 
 def step_tasks(summary: JobSummary) -> int | None:

@@ -110,7 +110,7 @@ def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
 
 def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
     """Return the line that requests all tasks and memory on fewer nodes; empty where the script may divide them."""
-    record, requested = summary.record, summary.memory.asked_bytes
+    record, requested = summary.record, summary.memory.requested_bytes
     options = submit_options(record.submit_line)
     if "nodes" not in options:
         return ""
@@ -156,7 +156,7 @@ def _cores_option(summary: JobSummary) -> str:
 
 def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | None:
     """Return the memory to request with fewer cores; None where the job keeps enough without that."""
-    requested = summary.memory.asked_bytes
+    requested = summary.memory.requested_bytes
     if not requested or "mem" in submit_options(summary.record.submit_line):
         return None
     size = _memory_to_keep_bytes(summary, requested)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarise one run of a job: accounting and measurements in, what was requested and used out.
+"""Summarize one run of a job: accounting and measurements in, what was requested and used out.
 
 Values of the whole job are given only where every node reported its part; values of single nodes are in their own rows.
 A job that was too short to be scraped, or that no node reported, has those of accounting: run time, CPU time, MaxRSS.
@@ -14,7 +14,7 @@ from statistics import fmean
 
 from slurmscope.jobs.curves import align, peak, sum_over
 from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover, prepare_run, run_ratios
-from slurmscope.jobs.profiled_steps import summarise_profile
+from slurmscope.jobs.profiled_steps import summarize_profile
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS
 from slurmscope.jobs.resources import (
@@ -22,9 +22,9 @@ from slurmscope.jobs.resources import (
     node_cpus,
     node_gpu_sizes,
     node_limits,
-    summarise_cpu,
-    summarise_gpus,
-    summarise_memory,
+    summarize_cpu,
+    summarize_gpus,
+    summarize_memory,
     working_memory,
     working_peaks,
 )
@@ -38,7 +38,7 @@ from slurmscope.jobs.summary import (
     NodeSummary,
     UsedShare,
 )
-from slurmscope.jobs.traced_processes import summarise_traces
+from slurmscope.jobs.traced_processes import summarize_traces
 
 MAX_FILESYSTEMS = 20
 EDGE_POINTS = 3
@@ -65,16 +65,16 @@ _CURVES = frozenset(
 )
 
 
-def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> JobSummary:
-    """Summarise one run, until its end or until now."""
+def summarize(record: JobRecord, measured: Measured, *, now_seconds: float) -> JobSummary:
+    """Summarize one run, until its end or until now."""
     run = prepare_run(record, measured, now_seconds=now_seconds, curves=_CURVES)
     if run.seconds <= 0:
         return JobSummary(
             record=record,
             run_seconds=0.0,
-            time=UsedShare(asked=record.time_limit_seconds, used=0.0),
-            memory=MemorySummary(asked_bytes=record.memory_bytes),
-            gpu=GpuSummary(asked=record.gpus),
+            time=UsedShare(requested=record.time_limit_seconds, used=0.0),
+            memory=MemorySummary(requested_bytes=record.memory_bytes),
+            gpu=GpuSummary(requested=record.gpus),
         )
     working = working_memory(run, points=MAX_CHART_POINTS)
     limits = node_limits(run)
@@ -84,16 +84,16 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
     return JobSummary(
         record=record,
         run_seconds=run.seconds,
-        time=UsedShare(asked=record.time_limit_seconds, used=run.seconds),
-        cpu=summarise_cpu(run, nodes, coverage),
-        memory=summarise_memory(run, working, limits),
-        gpu=summarise_gpus(run),
+        time=UsedShare(requested=record.time_limit_seconds, used=run.seconds),
+        cpu=summarize_cpu(run, nodes, coverage),
+        memory=summarize_memory(run, working, limits),
+        gpu=summarize_gpus(run),
         io=_io(run),
         nodes=nodes,
         program_threads=_program_threads(run),
         mean_running_threads=_mean_over_time(run, "running_threads"),
-        traces=summarise_traces(run, peaks),
-        profile=summarise_profile(run, peaks),
+        traces=summarize_traces(run, peaks),
+        profile=summarize_profile(run, peaks),
         coverage=coverage,
     )
 

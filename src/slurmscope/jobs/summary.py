@@ -33,7 +33,7 @@ NOT_COVERED = Coverage(nodes=0, nodes_measured=0, run_ratio=0.0)
 class UsedShare:
     """Compare what was used with what was requested, in the same unit."""
 
-    asked: float | None = None
+    requested: float | None = None
     used: float | None = None
     coverage: Coverage | None = None
     """None where the value comes from Slurm's accounting."""
@@ -41,7 +41,7 @@ class UsedShare:
     @property
     def ratio(self) -> float | None:
         """Return used over requested; None when either is unknown."""
-        return self.used / self.asked if self.used is not None and self.asked else None
+        return self.used / self.requested if self.used is not None and self.requested else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +63,12 @@ class CpuSummary:
 class MemorySummary:
     """Memory measured in three ways, in bytes, summed over nodes.
 
-    ``asked_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, including file
-    cache. ``working_peak_bytes`` is the highest sum of anonymous and shared memory: what the job really needs.
+    ``requested_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, including
+    file cache. ``working_peak_bytes`` is the highest sum of anonymous and shared memory: what the job really needs.
     ``slurm_peak_bytes`` is Slurm's MaxRSS: the peak of its largest task, as sampled.
     """
 
-    asked_bytes: float | None = None
+    requested_bytes: float | None = None
     limit_bytes: float | None = None
     charged_peak_bytes: float | None = None
     working_peak_bytes: float | None = None
@@ -101,7 +101,7 @@ class MemorySummary:
     def ratio(self) -> float | None:
         """Return the best known need over what was requested."""
         peak = self.best_peak_bytes
-        return peak / self.asked_bytes if peak is not None and self.asked_bytes else None
+        return peak / self.requested_bytes if peak is not None and self.requested_bytes else None
 
 
 def _share(used: float | None, size: float | None) -> float | None:
@@ -151,7 +151,7 @@ class OtherGpus:
 class GpuSummary:
     """The use of the job's GPUs: utilization 0 to 1, mean over all GPUs and the run."""
 
-    asked: int = 0
+    requested: int = 0
     mean_utilization: float | None = None
     peak_memory_bytes: float | None = None
     memory_size_bytes: float | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarise the traced processes of a job, and compare them with what the node agents measured."""
+"""Summarize the traced processes of a job, and compare them with what the node agents measured."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def order_processes(totals: TotalsByName) -> list[ProcessKey]:
     return sorted({*cpu, *memory}, key=lambda key: (-cpu.get(key, -1.0), -memory.get(key, -1.0), key))
 
 
-def summarise_traces(run: MeasuredRun, working_peaks: Mapping[str, float]) -> TraceSummary:
-    """Summarise traced processes; ``working_peaks`` is the memory by node that the agents measured."""
+def summarize_traces(run: MeasuredRun, working_peaks: Mapping[str, float]) -> TraceSummary:
+    """Summarize traced processes; ``working_peaks`` is the memory by node that the agents measured."""
     ordered = order_processes(run.totals)
     if not ordered:
         return TraceSummary()

@@ -108,14 +108,14 @@ def _predict_memory(report: JobReport, request: OtherRequest) -> MemoryOutcome:
 
 def _predict_time(report: JobReport, request: OtherRequest) -> TimeOutcome:
     summary = report.summary
-    limit = request.limit_seconds or summary.time.asked
+    limit = request.limit_seconds or summary.time.requested
     run_seconds = _slowed(report, summary.run_seconds, request.cpus)
     if run_seconds is None:
         return TimeOutcome(verdict=Verdict.UNKNOWN)
     if limit is not None and run_seconds > limit:
         return TimeOutcome(verdict=Verdict.TOO_LITTLE, run_seconds=run_seconds, cut_after_seconds=limit)
     # A run that reached its limit was not done.
-    is_known = report.record.state != "TIMEOUT" or (limit is not None and limit <= (summary.time.asked or math.inf))
+    is_known = report.record.state != "TIMEOUT" or (limit is not None and limit <= (summary.time.requested or math.inf))
     if not is_known:
         return TimeOutcome(verdict=Verdict.UNKNOWN, run_seconds=run_seconds)
     is_cut = report.record.state == "TIMEOUT"

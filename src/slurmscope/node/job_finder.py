@@ -32,8 +32,7 @@ class LiveJob(Protocol):
     """A job that can be read, found by cgroup or by processes."""
 
     @property
-    def key(self) -> JobKey:
-        ...
+    def key(self) -> JobKey: ...
 
     @property
     def path(self) -> Path | None:

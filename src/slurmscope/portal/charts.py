@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from slurmscope.core.units import format_seconds
-from slurmscope.jobs.heat_maps import summarise_rows
+from slurmscope.jobs.heat_maps import summarize_rows
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.render.svg.charts import fold, format_value
 from slurmscope.jobs.render.svg.heat_map import HeatFrame, describe_heat_map, make_frame
@@ -85,7 +85,7 @@ class HeatMapView:
 
 def show_heat_map(heat_map: HeatMap) -> HeatMapView:
     """Prepare one heat map."""
-    rows = summarise_rows(heat_map)
+    rows = summarize_rows(heat_map)
     return HeatMapView(
         name=heat_map.name,
         title=heat_map.title,

@@ -52,7 +52,7 @@ _ROWS: tuple[tuple[str, Callable[[JobReport], str]], ...] = (
     ("Nodes", lambda report: format_count(report.record.node_count)),
     ("Cores", lambda report: format_count(report.record.cpus) if report.record.cpus else "unknown"),
     ("GPUs", lambda report: format_count(report.record.gpus)),
-    ("Requested memory", lambda report: format_bytes(report.summary.memory.asked_bytes)),
+    ("Requested memory", lambda report: format_bytes(report.summary.memory.requested_bytes)),
     ("Memory used", lambda report: format_bytes(report.summary.memory.best_peak_bytes)),
     ("Busy cores, mean", lambda report: format_count(report.summary.cpu.mean_cores)),
     ("CPU use", lambda report: format_ratio(report.summary.cpu.time.ratio)),

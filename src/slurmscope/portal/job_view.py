@@ -88,13 +88,13 @@ def make_job_view(report: JobReport, runs: Sequence[JobReport]) -> JobView:
 
 def _compare_resources(report: JobReport) -> tuple[ResourceRow, ...]:
     summary, record = report.summary, report.record
-    limit = "no limit" if summary.time.asked is None else format_seconds(summary.time.asked)
+    limit = "no limit" if summary.time.requested is None else format_seconds(summary.time.requested)
     return (
         ResourceRow("Time", limit, format_seconds(summary.time.used), summary.time.ratio, subject=Subject.TIME),
         ResourceRow("Nodes", f"{record.node_count:,}", _count_busy_nodes(summary.nodes), None),
         *_cpu_rows(summary.cpu, record.cpus),
         _memory_row(summary.memory),
-        *_gpu_rows(summary.gpu, max(summary.gpu.asked, record.gpus)),
+        *_gpu_rows(summary.gpu, max(summary.gpu.requested, record.gpus)),
     )
 
 
@@ -102,7 +102,7 @@ def _cpu_rows(cpu: CpuSummary, cores: int | None) -> Iterator[ResourceRow]:
     note = "" if cpu.time.used is None else _describe_coverage(cpu.time.coverage)
     requested = f"{cores:,}" if cores else "unknown"
     yield ResourceRow("Cores", requested, _format_busy(cpu.mean_cores), cpu.time.ratio, note)
-    requested, used = format_seconds(cpu.time.asked), format_seconds(cpu.time.used)
+    requested, used = format_seconds(cpu.time.requested), format_seconds(cpu.time.used)
     yield ResourceRow("CPU time", requested, used, cpu.time.ratio, "requested: cores × run time")
 
 
@@ -110,7 +110,7 @@ def _memory_row(memory: MemorySummary) -> ResourceRow:
     note = ""
     if memory.best_peak_bytes is not None:
         note = _describe_coverage(memory.coverage if memory.working_peak_bytes is not None else None)
-    requested = format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known"
+    requested = format_bytes(memory.requested_bytes) if memory.requested_bytes is not None else "not known"
     peak = format_bytes(memory.best_peak_bytes)
     return ResourceRow("Memory", requested, peak, memory.ratio, note, subject=Subject.MEMORY)
 

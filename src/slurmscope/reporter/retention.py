@@ -58,8 +58,7 @@ class ReporterCheckpoints(Protocol):
         """Return the stored text; None if there is none."""
         ...
 
-    def write_checkpoint(self, name: str, text: str) -> None:
-        ...
+    def write_checkpoint(self, name: str, text: str) -> None: ...
 
 
 @dataclass(slots=True)

@@ -66,8 +66,7 @@ class JobSource(Protocol):
         """Return the newest run of each task of an array, in their order; none if this is no array."""
         ...
 
-    def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
-        ...
+    def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]: ...
 
     def read_script(self, report: JobReport, cluster: str = "") -> JobScript | None:
         """Return the script of a job that Slurm stored; None if there is none, or the user may not see it."""

@@ -36,7 +36,7 @@ from slurmscope.jobs.queries import (
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS, JobReport
 from slurmscope.jobs.series import Curves, JobSpan, Measured, Series, SeriesQuery, SeriesSource, Totals
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.jobs.traced_processes import MAX_PROCESSES, order_processes
 from slurmscope.reports.resubmission import NodeSizes
@@ -232,7 +232,7 @@ def run_span(record: JobRecord, now_seconds: float) -> JobSpan | None:
 
 
 NO_SERIES = "Nothing was measured: no time series source is configured."
-NOT_SUMMARISED = "This job could not be summarised because of a bug; see the log of slurmscope."
+NOT_SUMMARIZED = "This job could not be summarized because of a bug; see the log of slurmscope."
 NO_CURVE = (
     "CPU time was measured, but not its course over time, so the rules do not use it. If this applies to all jobs, run "
     "slurmscope doctor portal."
@@ -314,7 +314,7 @@ class ReportMaker:
     def _make_one(self, record: JobRecord, measured: Measured, now: float) -> JobReport:
         """Make one report; a bug in its summary costs this job its summary, and other jobs nothing."""
         try:
-            summary = self._add_sizes(summarise(record, measured, now_seconds=now))
+            summary = self._add_sizes(summarize(record, measured, now_seconds=now))
             return JobReport(
                 summary=summary,
                 made_seconds=int(now),
@@ -324,11 +324,11 @@ class ReportMaker:
                 missing=(*measured.problems, *_gaps(summary)),
             )
         except Exception:  # a bug; the accounting record is still worth a report
-            logger.exception("job not summarised", extra=fields(job=record.shown_id))
+            logger.exception("job not summarized", extra=fields(job=record.shown_id))
             end = now if record.end_seconds is None else record.end_seconds
             run_seconds = max(0.0, end - (end if record.start_seconds is None else record.start_seconds))
             summary = JobSummary(record=record, run_seconds=run_seconds)
-            return JobReport(summary=summary, made_seconds=int(now), missing=(*measured.problems, NOT_SUMMARISED))
+            return JobReport(summary=summary, made_seconds=int(now), missing=(*measured.problems, NOT_SUMMARIZED))
 
     def _add_sizes(self, summary: JobSummary) -> JobSummary:
         """Add how large the nodes are: only rules about jobs on several nodes need it."""

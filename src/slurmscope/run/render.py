@@ -54,7 +54,7 @@ def rows(made: RunReport) -> tuple[LabelledText, ...]:
         LabelledText("Processes, peak", f"{run.peak_processes:,} with {format_some(run.peak_threads, 'thread')}"),
         LabelledText("Read", _amount(summary.io.read_bytes, summary.io.reads, run.storage_read_bytes)),
         LabelledText("Written", _amount(summary.io.write_bytes, summary.io.writes, run.storage_write_bytes)),
-        *([LabelledText("GPU", _gpu(made))] if summary.gpu.asked else []),
+        *([LabelledText("GPU", _gpu(made))] if summary.gpu.requested else []),
         *([LabelledText("Still running", _left(run.processes_left))] if run.processes_left else []),
     )
     return tuple(LabelledText(row.label, show(row.text)) for row in found)
@@ -112,7 +112,7 @@ def _amount(amount: float | None, calls: float | None, storage: float | None) ->
 
 def _gpu(made: RunReport) -> str:
     gpu = made.report.summary.gpu
-    use = f"{format_ratio(gpu.mean_utilization)} of {format_some(gpu.asked, 'GPU')}"
+    use = f"{format_ratio(gpu.mean_utilization)} of {format_some(gpu.requested, 'GPU')}"
     return f"{use}; memory {format_bytes(gpu.peak_memory_bytes)}"
 
 

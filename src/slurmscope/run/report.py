@@ -71,8 +71,8 @@ def _gpu_curves(run: TracedRun) -> Iterator[tuple[str, Series]]:
             yield name, Series((run.host,), tuple(time for time, _ in points), tuple(value for _, value in points))
 
 
-def summarise_run(run: TracedRun, measured: Measured) -> JobSummary:
-    """Summarise a run; all of it was measured, from start to end."""
+def summarize_run(run: TracedRun, measured: Measured) -> JobSummary:
+    """Summarize a run; all of it was measured, from start to end."""
     record = make_record(run)
     return JobSummary(
         record=record,
@@ -142,7 +142,7 @@ def _cpu(run: TracedRun, measured: Measured, record: JobRecord) -> CpuSummary:
     busy = measured.curves.get("cpu", ())
     mean_cores = run.last.cpu_seconds / run.wall_seconds if run.wall_seconds > 0 else None
     return CpuSummary(
-        time=UsedShare(asked=run.allowance.cores * run.wall_seconds, used=run.last.cpu_seconds, coverage=WHOLE),
+        time=UsedShare(requested=run.allowance.cores * run.wall_seconds, used=run.last.cpu_seconds, coverage=WHOLE),
         user_seconds=run.last.user_seconds,
         system_seconds=run.last.system_seconds,
         mean_cores=mean_cores,
@@ -169,7 +169,7 @@ def _memory(run: TracedRun, measured: Measured, record: JobRecord) -> MemorySumm
         else None
     )
     return MemorySummary(
-        asked_bytes=record.memory_bytes,
+        requested_bytes=record.memory_bytes,
         limit_bytes=run.allowance.memory_bytes,
         working_peak_bytes=None if peak is None else float(peak),
         growth_ratio=growth,
@@ -189,11 +189,11 @@ def _gpus(run: TracedRun) -> int:
 
 
 def _gpu(run: TracedRun) -> GpuSummary:
-    """Summarise the GPUs that the command used; before its first and after its last use nothing is known."""
+    """Summarize the GPUs that the command used; before its first and after its last use nothing is known."""
     ratios = [sample.utilization_ratio for sample in run.gpu_samples if sample.utilization_ratio is not None]
     sizes = [sample.memory_bytes for sample in run.gpu_samples if sample.memory_bytes is not None]
     return GpuSummary(
-        asked=_gpus(run),
+        requested=_gpus(run),
         mean_utilization=fmean(ratios) if ratios else None,
         peak_memory_bytes=float(max(sizes)) if sizes else None,
         coverage=WHOLE if ratios else NOT_COVERED,
@@ -231,9 +231,9 @@ _HELP = {
 
 
 def make_run_report(run: TracedRun, *, made_seconds: int) -> RunReport:
-    """Summarise a run, check it with all rules, and draw its curves."""
+    """Summarize a run, check it with all rules, and draw its curves."""
     measured = measure_run(run)
-    summary = summarise_run(run, measured)
+    summary = summarize_run(run, measured)
     report = JobReport(
         summary=summary,
         made_seconds=made_seconds,

@@ -73,8 +73,8 @@ def test_cores_asked_for_are_told_beside_those_given() -> None:
     # Two threads of a whole core for a job that asked for one.
     job = read(tres_req="1=1,2=200,4=1", tres_alloc="1=2,2=200,4=1")
 
-    assert (1, 2) == (job.asked_cpus, job.cpus)
-    assert (None, 2) == (read(tres_req="").asked_cpus, read(tres_req="").cpus)
+    assert (1, 2) == (job.requested_cpus, job.cpus)
+    assert (None, 2) == (read(tres_req="").requested_cpus, read(tres_req="").cpus)
 
 
 @pytest.mark.parametrize(

@@ -214,8 +214,8 @@ class TestRecord:
         # Two threads of a whole core for a job that asked for one.
         job = read_one(ReqTRES="billing=1,cpu=1,mem=100M,node=1", AllocTRES="billing=2,cpu=2,mem=100M,node=1")
 
-        assert (1, 2) == (job.asked_cpus, job.cpus)
-        assert (None, 4) == (read_one(ReqTRES="").asked_cpus, read_one(ReqTRES="").cpus)
+        assert (1, 2) == (job.requested_cpus, job.cpus)
+        assert (None, 4) == (read_one(ReqTRES="").requested_cpus, read_one(ReqTRES="").cpus)
 
     @pytest.mark.parametrize(
         ("text", "end", "seconds"),

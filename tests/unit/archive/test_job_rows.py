@@ -9,7 +9,7 @@ from slurmscope.archive.job_rows import ColumnValues, job_values
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.series import Measured
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from tests.fakes.measured import measure_nodes
 from tests.fakes.reports import START, make_record
 
@@ -17,7 +17,7 @@ DAY = 86_400
 
 
 def row_of(record: JobRecord, measured: Measured | None = None, *, now_seconds: float = START + DAY) -> ColumnValues:
-    summary = summarise(record, measured or Measured(), now_seconds=now_seconds)
+    summary = summarize(record, measured or Measured(), now_seconds=now_seconds)
     return job_values(JobReport(summary=summary, made_seconds=START + DAY))
 
 

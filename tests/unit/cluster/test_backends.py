@@ -98,12 +98,12 @@ class ManyNodes:
     """Answer like a cluster whose sinfo takes too long, or whose scontrol does not know nodes."""
 
     def __init__(self, *, is_slow: bool = False, knows_records: bool = True) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self._is_slow = is_slow
         self._knows_records = knows_records
 
     def run(self, name: str, arguments: Sequence[str]) -> bytes:
-        self.asked.append(name)
+        self.requested.append(name)
         if name == "scontrol":
             if not self._knows_records:
                 raise CommandFailed([name], "invalid entity")
@@ -120,7 +120,7 @@ def test_slow_sinfo_is_replaced_at_once_and_for_good() -> None:
     backend.read_nodes()
     backend.read_nodes()
 
-    assert ["sinfo", "scontrol", "scontrol"] == slurm.asked
+    assert ["sinfo", "scontrol", "scontrol"] == slurm.requested
 
 
 def test_slow_sinfo_stays_where_scontrol_knows_no_nodes() -> None:
@@ -132,4 +132,4 @@ def test_slow_sinfo_stays_where_scontrol_knows_no_nodes() -> None:
     with pytest.raises(CommandTimedOut):
         backend.read_nodes()
 
-    assert ["sinfo", "scontrol", "scontrol", "sinfo"] == slurm.asked
+    assert ["sinfo", "scontrol", "scontrol", "sinfo"] == slurm.requested

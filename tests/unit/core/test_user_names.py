@@ -22,12 +22,12 @@ class Service:
 
     def __init__(self, names: dict[int, str]) -> None:
         self.names = names
-        self.asked: list[int] = []
+        self.requested: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
 
     def look_up(self, uid: int) -> str | None:
-        self.asked.append(uid)
+        self.requested.append(uid)
         self.gate.wait(PATIENCE_SECONDS)
         return self.names.get(uid)
 
@@ -61,7 +61,7 @@ def test_name_is_known_the_second_time(make: Callable[..., NameCache]) -> None:
 
     assert "1000" == cache.name(1000)
     until(lambda: cache.name(1000) == "alice")
-    assert [1000] == service.asked
+    assert [1000] == service.requested
 
 
 def test_hanging_service_delays_no_caller(make: Callable[..., NameCache]) -> None:
@@ -74,8 +74,8 @@ def test_hanging_service_delays_no_caller(make: Callable[..., NameCache]) -> Non
 
     assert time.monotonic() - started < 5
     assert [str(uid) for uid in range(10_000)] == names
-    until(lambda: service.asked)
-    assert [0] == service.asked
+    until(lambda: service.requested)
+    assert [0] == service.requested
     assert 1 == sum(thread.name == "user-names" for thread in threading.enumerate() if thread is cache._worker)
 
 
@@ -105,7 +105,7 @@ def test_service_that_comes_back_resolves_what_did_not_fit(make: Callable[..., N
     service.gate.set()
 
     until(lambda: [cache.name(uid) for uid in range(50)] == [f"user{uid}" for uid in range(50)])
-    assert sorted(set(service.asked)) == sorted(service.asked)
+    assert sorted(set(service.requested)) == sorted(service.requested)
 
 
 def test_user_without_name_stays_a_number_and_is_resolved_again_later(make: Callable[..., NameCache]) -> None:
@@ -120,7 +120,7 @@ def test_user_without_name_stays_a_number_and_is_resolved_again_later(make: Call
 
     assert "1000" == cache.name(1000)
     until(lambda: cache.name(1000) == "alice")
-    assert [1000, 1000] == service.asked
+    assert [1000, 1000] == service.requested
 
 
 def test_old_name_is_given_while_it_is_requested_again(make: Callable[..., NameCache]) -> None:
@@ -143,7 +143,7 @@ def test_name_survives_a_service_that_is_down(make: Callable[..., NameCache]) ->
     service.names.clear()
     clock.now = 10_000.0
     cache.name(1000)
-    until(lambda: service.asked == [1000, 1000] and not cache._queued)
+    until(lambda: service.requested == [1000, 1000] and not cache._queued)
 
     assert "alice" == cache.name(1000)
 
@@ -164,7 +164,7 @@ def test_closed_cache_resolves_no_more(make: Callable[..., NameCache]) -> None:
     cache.close()
 
     assert "2000" == cache.name(2000)
-    assert [1000] == service.asked
+    assert [1000] == service.requested
     assert "alice" == cache.name(1000)
 
 
@@ -173,7 +173,7 @@ def test_cache_with_a_hanging_service_can_be_closed(make: Callable[..., NameCach
     service.gate.clear()
     cache = make(service, queue_limit=1)
     cache.name(1)
-    until(lambda: service.asked)
+    until(lambda: service.requested)
     cache.name(2)
     started = time.monotonic()
     cache.close()

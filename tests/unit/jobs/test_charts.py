@@ -13,13 +13,13 @@ from slurmscope.jobs.queries import CURVES
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS, Chart
 from slurmscope.jobs.series import Measured
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from tests.fakes.measured import curve, measure_nodes
 from tests.fakes.reports import GIB, START, make_record
 
 
 def charts_of(record: JobRecord, measured: Measured) -> dict[str, Chart]:
-    summary = summarise(record, measured, now_seconds=START + 7200.0)
+    summary = summarize(record, measured, now_seconds=START + 7200.0)
     return {chart.name: chart for chart in make_charts(summary, measured)}
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.jobs.measured_run import MeasuredRun
-from slurmscope.jobs.resources import summarise_cpu
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.resources import summarize_cpu
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import NOT_COVERED
 from tests.fakes.measured import curve, measure_nodes
 from tests.fakes.reports import START, make_record
@@ -24,7 +24,7 @@ def peak_cores(*, points: float | None, scraped: dict[str, float], nodes: tuple[
         curves={} if points is None else {"cpu": tuple(curve((node,), points) for node in nodes)},
         totals={"busy_peak": {(node,): cores for node, cores in scraped.items()}},
     )
-    return summarise_cpu(run, (), NOT_COVERED).peak_cores
+    return summarize_cpu(run, (), NOT_COVERED).peak_cores
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_busy_cores_are_unknown_where_accounting_does_not_know_the_cores() -> No
     # The agent knows the two cores of its node, one of which was busy for the two hours.
     measured = measure_nodes({"n1": 1.0})
     measured = replace(measured, totals={**measured.totals, "cores": {("n1",): 2.0}})
-    cpu = summarise(make_record(cpus=None, cpu_seconds=None), measured, now_seconds=START + 7200.0).cpu
+    cpu = summarize(make_record(cpus=None, cpu_seconds=None), measured, now_seconds=START + 7200.0).cpu
 
     assert pytest.approx(0.5) == cpu.time.ratio
     assert cpu.mean_cores is None

@@ -218,6 +218,6 @@ def test_memory_that_did_not_grow_is_not_continued(charts: tuple[Chart, ...]) ->
 def test_memory_is_not_continued_beyond_the_time_limit() -> None:
     grew = killed(charts=(memory_chart([float(1 + n) * GIB for n in range(13)]),))
     at_limit = replace(grew, summary=replace(grew.summary, run_seconds=3 * HOUR))
-    unlimited = replace(grew, summary=replace(grew.summary, time=replace(grew.summary.time, asked=None)))
+    unlimited = replace(grew, summary=replace(grew.summary, time=replace(grew.summary.time, requested=None)))
 
     assert [None, None] == [extrapolate_memory(at_limit), extrapolate_memory(unlimited)]

@@ -38,8 +38,8 @@ from tests.fakes.job_summaries import (
 from tests.fakes.reports import make_record, make_report
 
 EXPECTED_RULES = {
-    "scratch_unused", "small_files", "cpu_idle", "cpu_uneven_over_time", "memory_over_asked", "core_imbalance",
-    "too_many_threads", "serial_code", "node_imbalance", "memory_near_limit", "oom_kill", "time_over_asked",
+    "scratch_unused", "small_files", "cpu_idle", "cpu_uneven_over_time", "memory_over_requested", "core_imbalance",
+    "too_many_threads", "serial_code", "node_imbalance", "memory_near_limit", "oom_kill", "time_over_requested",
     "timed_out", "metadata_storm", "tiny_requests", "gpu_idle", "gpu_held_without_process", "gpu_low", "stopped_early",
     "memory_growing", "too_many_nodes", "too_short", "node_failed",
 }  # fmt: skip
@@ -50,7 +50,7 @@ def bare(state: str, **changed: object) -> JobSummary:
     """Make a job of two hours of which only accounting knows, in which accounting shows nothing wrong."""
     record = make_record(state=state, time_limit_seconds=3 * 3600, cpu_seconds=None, steps=())
     record = replace(record, **changed)  # type: ignore[arg-type]
-    return JobSummary(record=record, run_seconds=7200.0, time=UsedShare(asked=10800.0, used=7200.0))
+    return JobSummary(record=record, run_seconds=7200.0, time=UsedShare(requested=10800.0, used=7200.0))
 
 
 def test_every_rule_of_the_plan_is_there_once() -> None:
@@ -106,7 +106,7 @@ def test_findings_come_worst_first() -> None:
         cpu={"peak_cores": 4.0},
     )
 
-    assert ["timed_out", "memory_over_asked", "cpu_uneven_over_time", "memory_growing"] == [
+    assert ["timed_out", "memory_over_requested", "cpu_uneven_over_time", "memory_growing"] == [
         finding.rule for finding in judge(summary)
     ]
 
@@ -114,13 +114,13 @@ def test_findings_come_worst_first() -> None:
 def test_job_with_idle_cores_and_unused_memory_has_both_findings() -> None:
     by_rule = {finding.rule: finding for finding in judge(make_report().summary)}
 
-    assert {"cpu_idle", "memory_over_asked", "time_over_asked", "scratch_unused"} == set(by_rule)
+    assert {"cpu_idle", "memory_over_requested", "time_over_requested", "scratch_unused"} == set(by_rule)
     assert ["core_imbalance"] == [finding.rule for finding in by_rule["cpu_idle"].consequences]
     assert (
         "Only 2 of 4 cores were busy on average: 50 % of the requested CPU time. 2 cores did nearly all of the work."
     ) == by_rule["cpu_idle"].explanation
     assert "#SBATCH --cpus-per-task=2" == by_rule["cpu_idle"].suggestion
-    assert "#SBATCH --mem=1G" == by_rule["memory_over_asked"].suggestion
+    assert "#SBATCH --mem=1G" == by_rule["memory_over_requested"].suggestion
     assert {"busy_ratio": 0.5, "mean_cores": 2.0, "cores": 4.0, "min_busy_ratio": 0.8}.items() <= (
         by_rule["cpu_idle"].numbers.items()
     )
@@ -137,7 +137,7 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
         ("oom_kill", make_summary(memory={"oom_kills": 3}), "(3 times). It had 8 GiB per node. The job continued"),
         (
             "oom_kill",
-            make_summary(memory={"oom_kills": 1, "asked_bytes": None}),
+            make_summary(memory={"oom_kills": 1, "requested_bytes": None}),
             "exceeded its memory limit. The job continued",
         ),
         ("timed_out", STUCK, "at its time limit after 3 h. It had been idle for the last 1 h."),
@@ -189,7 +189,7 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
         ),
         (
             "too_many_nodes",
-            make_summary(record={"node_count": 4}, memory={"asked_bytes": None}),
+            make_summary(record={"node_count": 4}, memory={"requested_bytes": None}),
             "4 nodes with 1 core each. 1 node would have been enough.",
         ),
         (
@@ -249,7 +249,7 @@ AMOUNT = st.none() | st.just(0.0) | st.floats(min_value=1e-6, max_value=1e24) | 
 RATIO = st.floats(min_value=0, max_value=1)
 COUNT = st.integers(min_value=0, max_value=5000)
 COVERAGE = st.sampled_from([covered(), covered(4), MEASURED_BADLY, Coverage(nodes=0, nodes_measured=0, run_ratio=0.0)])
-SHARE = st.builds(UsedShare, asked=AMOUNT, used=AMOUNT, coverage=st.none() | COVERAGE)
+SHARE = st.builds(UsedShare, requested=AMOUNT, used=AMOUNT, coverage=st.none() | COVERAGE)
 NODE = st.builds(
     NodeSummary, node=st.text(max_size=5), cpus=AMOUNT, cpu_seconds=AMOUNT, mean_cores=AMOUNT,
     working_peak_bytes=AMOUNT, limit_bytes=AMOUNT,
@@ -268,11 +268,11 @@ SUMMARY = st.builds(
         idle_tail_seconds=AMOUNT,
     ),
     memory=st.builds(
-        MemorySummary, asked_bytes=AMOUNT, limit_bytes=AMOUNT, working_peak_bytes=AMOUNT, slurm_peak_bytes=AMOUNT,
+        MemorySummary, requested_bytes=AMOUNT, limit_bytes=AMOUNT, working_peak_bytes=AMOUNT, slurm_peak_bytes=AMOUNT,
         growth_ratio=AMOUNT, oom_kills=st.none() | COUNT, coverage=COVERAGE,
     ),
     gpu=st.builds(
-        GpuSummary, asked=COUNT, mean_utilization=st.none() | RATIO, peak_memory_bytes=AMOUNT,
+        GpuSummary, requested=COUNT, mean_utilization=st.none() | RATIO, peak_memory_bytes=AMOUNT,
         held_idle=st.none() | COUNT, coverage=COVERAGE,
     ),
     io=st.builds(

@@ -27,7 +27,7 @@ def on_nodes(*parts: tuple[float, float]) -> JobSummary:
         for name, (cores, peak) in zip(names, parts, strict=True)
     )
     memory = replace(
-        summary.memory, asked_bytes=8 * GIB * len(parts), working_peak_bytes=sum(peak for _, peak in parts)
+        summary.memory, requested_bytes=8 * GIB * len(parts), working_peak_bytes=sum(peak for _, peak in parts)
     )
     return replace(summary, nodes=nodes, memory=memory, node_cpus=4.0, node_memory_bytes=8 * GIB)
 
@@ -35,19 +35,24 @@ def on_nodes(*parts: tuple[float, float]) -> JobSummary:
 PER_CORE = {"cpus": 16, "submit_line": "sbatch -c16 --mem-per-cpu=4G x"}
 
 
+def per_core(needed_bytes: float) -> dict[str, float]:
+    """Return the memory of a job with 4 GiB for each of 16 cores."""
+    return {"requested_bytes": 64 * GIB, "working_peak_bytes": needed_bytes}
+
+
 @pytest.mark.parametrize(
     ("summary", "expected"),
     [
         # The second node did nothing: of 16 GiB 6 GiB were used, and 4 of 8 cores.
-        (on_nodes((4.0, 6 * GIB), (0.0, 0.0)), {"node_imbalance": ["memory_over_asked", "cpu_idle"]}),
+        (on_nodes((4.0, 6 * GIB), (0.0, 0.0)), {"node_imbalance": ["memory_over_requested", "cpu_idle"]}),
         # The node that worked needed 1 of its 8 GiB: this would remain with one node.
-        (on_nodes((4.0, GIB), (0.0, 0.0)), {"memory_over_asked": [], "node_imbalance": ["cpu_idle"]}),
+        (on_nodes((4.0, GIB), (0.0, 0.0)), {"memory_over_requested": [], "node_imbalance": ["cpu_idle"]}),
         # The node that worked had 2 of its 4 cores busy.
-        (on_nodes((2.0, 6 * GIB), (0.0, 0.0)), {"node_imbalance": ["memory_over_asked"], "cpu_idle": []}),
+        (on_nodes((2.0, 6 * GIB), (0.0, 0.0)), {"node_imbalance": ["memory_over_requested"], "cpu_idle": []}),
         # Two nodes of 4 cores would do for 8 cores on 4 nodes of which three are idle.
         (
             replace(on_nodes((4.0, 6 * GIB), *[(0.0, 0.0)] * 3), node_cpus=16.0, node_memory_bytes=32 * GIB),
-            {"node_imbalance": ["memory_over_asked", "too_many_nodes", "cpu_idle"]},
+            {"node_imbalance": ["memory_over_requested", "too_many_nodes", "cpu_idle"]},
         ),
         # One core worked: the others were idle, did less than a fair share.
         (
@@ -91,13 +96,13 @@ PER_CORE = {"cpus": 16, "submit_line": "sbatch -c16 --mem-per-cpu=4G x"}
         ),
         # 4 GiB for each of 16 cores, of which 2 worked and needed 6 GiB: with 2 cores it would have had 8 GiB.
         (
-            make_summary(record=PER_CORE, busy=2 / 16, memory={"asked_bytes": 64 * GIB, "working_peak_bytes": 6 * GIB}),
-            {"cpu_idle": ["memory_over_asked"]},
+            make_summary(record=PER_CORE, busy=2 / 16, memory=per_core(6 * GIB)),
+            {"cpu_idle": ["memory_over_requested"]},
         ),
         # It needed 2 GiB.
         (
-            make_summary(record=PER_CORE, busy=2 / 16, memory={"asked_bytes": 64 * GIB, "working_peak_bytes": 2 * GIB}),
-            {"memory_over_asked": [], "cpu_idle": []},
+            make_summary(record=PER_CORE, busy=2 / 16, memory=per_core(2 * GIB)),
+            {"memory_over_requested": [], "cpu_idle": []},
         ),
         # The used GPU of two was busy; then at a tenth.
         (with_gpus(4, held_idle=3, mean_utilization=0.24), {"gpu_held_without_process": ["gpu_low"]}),
@@ -176,10 +181,10 @@ def test_uneven_memory_of_nodes_has_its_own_advice() -> None:
         NodeSummary(node=name, cpus=4.0, mean_cores=4.0, working_peak_bytes=peak, limit_bytes=32 * GIB)
         for name, peak in (("n0", 24 * GIB), ("n1", GIB))
     )
-    memory = {"asked_bytes": 64 * GIB, "working_peak_bytes": 25 * GIB}
+    memory = {"requested_bytes": 64 * GIB, "working_peak_bytes": 25 * GIB}
     summary = make_summary(record={"node_count": 2, "cpus": 8, "nodes": ("n0", "n1")}, nodes=nodes, memory=memory)
 
-    (finding,) = (each for each in judge(summary) if each.rule == "memory_over_asked")
+    (finding,) = (each for each in judge(summary) if each.rule == "memory_over_requested")
     assert "" == finding.suggestion
     assert "Divide the data more evenly" in finding.advice
 
@@ -187,10 +192,10 @@ def test_uneven_memory_of_nodes_has_its_own_advice() -> None:
 def test_lines_for_nodes_and_for_memory_per_node_do_not_contradict() -> None:
     # 8 nodes with 2 tasks and 4 GiB each, of which 1 GiB was needed: on one node the tasks need all of 8 GiB.
     record = {"node_count": 8, "cpus": 16, "submit_line": "sbatch --nodes=8 --ntasks-per-node=2 --mem=4G x.sh"}
-    summary = make_summary(record=record, memory={"asked_bytes": 32 * GIB, "working_peak_bytes": 8 * GIB})
+    summary = make_summary(record=record, memory={"requested_bytes": 32 * GIB, "working_peak_bytes": 8 * GIB})
 
     lines = {finding.rule: finding.suggestion for finding in judge(summary)}
-    assert {"memory_over_asked": "#SBATCH --mem=1280M", "too_many_nodes": ""} == lines
+    assert {"memory_over_requested": "#SBATCH --mem=1280M", "too_many_nodes": ""} == lines
 
 
 def make_finding(rule: str, severity: Severity) -> Finding:

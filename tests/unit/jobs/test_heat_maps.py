@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.jobs.charts import MAX_LINES, make_charts
-from slurmscope.jobs.heat_maps import MAX_POINTS, MAX_ROWS, find_heat_maps, make_heat_maps, summarise_rows
+from slurmscope.jobs.heat_maps import MAX_POINTS, MAX_ROWS, find_heat_maps, make_heat_maps, summarize_rows
 from slurmscope.jobs.report import ChartLine, HeatMap, JobReport
 from slurmscope.jobs.series import Measured
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import NodeSummary
 from tests.fakes.measured import curve, measure_nodes
 from tests.fakes.reports import START, make_record, make_two_node_report
@@ -23,7 +23,7 @@ def report_of(
     """Report a job of two hours on which each node kept so many cores busy."""
     measured = measured or measure_nodes(cores)
     record = make_record(nodes=tuple(cores), node_count=len(cores), cpus=4 * len(cores))
-    summary = summarise(record, measured, now_seconds=START + 7200.0)
+    summary = summarize(record, measured, now_seconds=START + 7200.0)
     nodes = tuple(replace(node, cpus=cpus_per_node) for node in summary.nodes)
     summary = replace(summary, nodes=nodes)
     charts, heat_maps = make_charts(summary, measured), make_heat_maps(summary, measured)
@@ -70,7 +70,7 @@ def test_of_too_many_nodes_those_that_differ_most_are_kept() -> None:
 
     assert (MAX_ROWS, 20) == (len(cpu.rows), cpu.rows_left_out)
     assert {"n7", "n70"} <= {row.label for row in cpu.rows}
-    assert ["n7", "n70"] == [row.label for row in summarise_rows(cpu) if row.differs]
+    assert ["n7", "n70"] == [row.label for row in summarize_rows(cpu) if row.differs]
 
 
 def test_folded_chart_without_a_stored_map_has_none() -> None:
@@ -122,7 +122,7 @@ def test_rows_have_mean_lowest_and_highest_and_gaps_are_unknown() -> None:
         ChartLine(label="d", values=(0.3, 0.3, 0.3)),
     )
     heat_map = HeatMap(name="cpu", title="t", unit="ratio", times=(1.0, 2.0, 3.0), end_seconds=4.0, rows=rows, full=1.0)
-    a, b, c, d = summarise_rows(heat_map)
+    a, b, c, d = summarize_rows(heat_map)
 
     assert 0.3 == pytest.approx(a.mean)
     assert (0.2, 0.4, False) == (a.lowest, a.highest, a.differs)
@@ -134,4 +134,4 @@ def test_map_without_values_has_no_row_that_differs() -> None:
     rows = tuple(ChartLine(label=label, values=(None,)) for label in "ab")
     heat_map = HeatMap(name="cpu", title="t", unit="cores", times=(1.0,), end_seconds=2.0, rows=rows)
 
-    assert [False, False] == [row.differs for row in summarise_rows(heat_map)]
+    assert [False, False] == [row.differs for row in summarize_rows(heat_map)]

@@ -7,14 +7,14 @@ import pytest
 
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.series import Measured, Series
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import JobSummary
 from tests.fakes.measured import curve
 from tests.fakes.reports import START, make_record
 
 
 def summed(record: JobRecord, measured: Measured) -> JobSummary:
-    return summarise(record, measured, now_seconds=START + 7200.0)
+    return summarize(record, measured, now_seconds=START + 7200.0)
 
 
 def test_one_point_speaks_for_a_short_job_and_for_no_long_one() -> None:
@@ -56,7 +56,7 @@ def test_job_that_runs_is_not_less_busy_for_want_of_the_newest_sample(last_sampl
         curves={"cpu": (curve(("n1",), 7.44, first=30.0, last=330.0, step=60.0),)},
     )
     running = make_record(cpus=8, state="RUNNING", end_seconds=None, cpu_seconds=None)
-    summary = summarise(running, measured, now_seconds=START + 330.0)
+    summary = summarize(running, measured, now_seconds=START + 330.0)
 
     assert pytest.approx(0.93) == summary.cpu.time.ratio
     assert 7.44 * last_sample_seconds == summary.cpu.time.used
@@ -70,7 +70,7 @@ def test_samples_that_are_missing_for_long_are_no_work() -> None:
     )
     running = make_record(cpus=8, state="RUNNING", end_seconds=None, cpu_seconds=None)
 
-    ratio = summarise(running, measured, now_seconds=START + 600.0).cpu.time.ratio
+    ratio = summarize(running, measured, now_seconds=START + 600.0).cpu.time.ratio
     assert pytest.approx(60 / (600 - 120)) == ratio
 
 
@@ -81,4 +81,4 @@ def test_job_that_did_nothing_yet_has_counted_for_all_its_time() -> None:
     )
     running = make_record(cpus=8, state="RUNNING", end_seconds=None, cpu_seconds=None)
 
-    assert 8 * 600.0 == summarise(running, measured, now_seconds=START + 600.0).cpu.time.asked
+    assert 8 * 600.0 == summarize(running, measured, now_seconds=START + 600.0).cpu.time.requested

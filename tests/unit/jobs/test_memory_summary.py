@@ -10,7 +10,7 @@ import pytest
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.record import MAX_STEPS, StepRecord
 from slurmscope.jobs.series import Measured, Series
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import MemorySummary
 from tests.fakes.reports import GIB, START, make_record
 
@@ -27,7 +27,7 @@ def step(number: int, start: int | None, end: int | None) -> StepRecord:
 
 def memory_of(*steps: StepRecord, node_count: int = 1) -> MemorySummary:
     record = make_record(steps=(BATCH, *steps), node_count=node_count, memory_bytes=64 * GIB)
-    return summarise(record, Measured(), now_seconds=START + 7200.0).memory
+    return summarize(record, Measured(), now_seconds=START + 7200.0).memory
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_memory_of_one_of_sixteen_steps_is_not_suggested() -> None:
     # 16 x 3 GiB are 48 of 64 GiB.
     side_by_side = tuple(step(number, 10, 7190) for number in range(16))
     record = make_record(cpus=16, steps=(BATCH, *side_by_side), memory_bytes=64 * GIB, cpu_seconds=16 * 7000.0)
-    summary = summarise(record, Measured(), now_seconds=START + 7200.0)
+    summary = summarize(record, Measured(), now_seconds=START + 7200.0)
 
-    assert "memory_over_asked" not in {finding.rule for finding in judge(summary)}
+    assert "memory_over_requested" not in {finding.rule for finding in judge(summary)}
     assert summary.memory.best_peak_bytes is None
 
 
@@ -88,7 +88,7 @@ def test_need_is_no_less_than_what_slurm_saw_in_use(memory: MemorySummary, expec
 
 
 def peaks(state: str = "COMPLETED", **metrics: float) -> MemorySummary:
-    """Summarise a job of two hours on one node with these constant curves and totals."""
+    """Summarize a job of two hours on one node with these constant curves and totals."""
     times = tuple(float(START + moment) for moment in range(0, 7201, 60))
     curves = {
         name: (Series(("n1",), times, tuple([value] * len(times))),)
@@ -99,7 +99,7 @@ def peaks(state: str = "COMPLETED", **metrics: float) -> MemorySummary:
         name: {("n1",): value} for name, value in metrics.items() if name not in curves
     }
     record = make_record(state=state, memory_bytes=64 * GIB)
-    return summarise(record, Measured(curves=curves, totals=totals), now_seconds=START + 7200.0).memory
+    return summarize(record, Measured(curves=curves, totals=totals), now_seconds=START + 7200.0).memory
 
 
 def test_node_without_memory_controller_has_the_memory_of_its_processes() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from slurmscope.jobs.profiled_steps import MAX_STEPS, MAX_TASKS
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.series import Measured
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import ProfileComparison, ProfileSummary, StepProfile, TaskProfile
 from tests.fakes.measured import curve, measure_nodes
 from tests.fakes.reports import START, make_record
@@ -21,7 +21,7 @@ Values = Mapping[tuple[str, ...], float]
 
 
 def profile_of(measured: Measured, record: JobRecord = ON_TWO_NODES) -> ProfileSummary:
-    return summarise(record, measured, now_seconds=NOW).profile
+    return summarize(record, measured, now_seconds=NOW).profile
 
 
 def sampled(**totals: Values) -> Measured:

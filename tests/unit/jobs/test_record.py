@@ -85,13 +85,13 @@ def test_run_has_ended_in_final_states_and_when_requeued(state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "asked_cpus", "expected"),
+    ("partition", "requested_cpus", "expected"),
     [("", None, True), ("batch", None, False), ("", 4, False), ("batch", 4, False)],
 )
 def test_record_without_partition_and_request_is_partial(
-    partition: str, asked_cpus: int | None, expected: bool
+    partition: str, requested_cpus: int | None, expected: bool
 ) -> None:
-    assert expected == make_record(partition=partition, asked_cpus=asked_cpus).is_partial
+    assert expected == make_record(partition=partition, requested_cpus=requested_cpus).is_partial
 
 
 @pytest.mark.parametrize(("state", "expected"), [("RUNNING", False), ("PENDING", False), ("FAILED", True)])

@@ -11,7 +11,7 @@ from slurmscope.core.tres import Gres
 from slurmscope.jobs.charts import make_charts
 from slurmscope.jobs.resources import MAX_GPUS
 from slurmscope.jobs.series import Measured
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import GpuSummary, HeldGpu, JobSummary, OtherGpus
 from tests.fakes.measured import curve
 from tests.fakes.reports import START, make_record
@@ -42,7 +42,7 @@ def summed(totals: dict[str, Any], gpus: int = 3, **changes: Any) -> JobSummary:
     record = make_record(
         nodes=("n1", "n2"), node_count=2, gres=(Gres(name="gpu", count=gpus),) if gpus else (), **changes
     )
-    return summarise(record, Measured(totals=totals), now_seconds=START + 10_000)
+    return summarize(record, Measured(totals=totals), now_seconds=START + 10_000)
 
 
 def of_gpus(totals: dict[str, Any], gpus: int = 3) -> GpuSummary:

@@ -104,7 +104,7 @@ def test_oom_kill_without_a_known_request_is_not_evidence() -> None:
 
 def test_unknown_memory_gives_no_memory() -> None:
     record = {"state": "OUT_OF_MEMORY"}
-    assert () == header(make_summary(record=record, memory={"asked_bytes": None}), *several(9))
+    assert () == header(make_summary(record=record, memory={"requested_bytes": None}), *several(9))
 
 
 def test_timed_out_job_gets_more_time() -> None:
@@ -165,7 +165,7 @@ def test_other_run_keeps_a_request_from_getting_too_small() -> None:
 
 
 def test_unused_memory_that_follows_from_another_finding_is_not_requested() -> None:
-    unused = replace(make_finding("memory_over_asked"), suggestion="")
+    unused = replace(make_finding("memory_over_requested"), suggestion="")
     finding = replace(found("#SBATCH --cpus-per-task=1"), consequences=(unused,))
     summary = make_summary(busy=0.25, memory={"working_peak_bytes": GIB})
     made = suggest_resubmission(JobReport(summary=summary, made_seconds=0, findings=(finding,)))
@@ -225,7 +225,7 @@ def test_largest_need_of_any_node_counts() -> None:
     nodes = tuple(NodeSummary(node=f"n{at}", working_peak_bytes=peak) for at, peak in enumerate((GIB, 3 * GIB)))
     summary = make_summary(
         record={"node_count": 2, "cpus": 8},
-        memory={"asked_bytes": 16 * GIB, "working_peak_bytes": 4 * GIB},
+        memory={"requested_bytes": 16 * GIB, "working_peak_bytes": 4 * GIB},
         nodes=nodes,
     )
     # 3 GiB x 1.2 = 3.6, up to 3.75 GiB.

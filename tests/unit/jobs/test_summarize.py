@@ -25,14 +25,14 @@ def test_finished_job_on_one_node_is_summed_up() -> None:
 
     good = Coverage(nodes=1, nodes_measured=1, run_ratio=1.0)
     assert 7200.0 == summary.run_seconds
-    assert UsedShare(asked=86400, used=7200.0) == summary.time
-    assert UsedShare(asked=28800.0, used=14400.0, coverage=good) == summary.cpu.time
+    assert UsedShare(requested=86400, used=7200.0) == summary.time
+    assert UsedShare(requested=28800.0, used=14400.0, coverage=good) == summary.cpu.time
     assert 0.5 == summary.cpu.time.ratio
     assert (2.0, 2.0, 0.0) == (summary.cpu.mean_cores, summary.cpu.peak_cores, summary.cpu.idle_tail_seconds)
     assert pytest.approx(12960.0) == summary.cpu.user_seconds
     assert pytest.approx(1440.0) == summary.cpu.system_seconds
     assert pytest.approx(1.1e9) == summary.memory.working_peak_bytes
-    assert (8 * GIB, 0.5 * GIB) == (summary.memory.asked_bytes, summary.memory.slurm_peak_bytes)
+    assert (8 * GIB, 0.5 * GIB) == (summary.memory.requested_bytes, summary.memory.slurm_peak_bytes)
     assert 1.0 == summary.memory.growth_ratio
     assert good == summary.coverage == summary.memory.coverage
 
@@ -41,7 +41,7 @@ def test_higher_of_both_witnesses_of_cpu_time_counts() -> None:
     measured = measure_nodes({"n1": 2.0})
 
     assert 14400.0 == summed(make_record(cpu_seconds=100.0, state="TIMEOUT"), measured).cpu.time.used
-    assert UsedShare(asked=28800.0, used=14500.0) == summed(make_record(cpu_seconds=14500.0), measured).cpu.time
+    assert UsedShare(requested=28800.0, used=14500.0) == summed(make_record(cpu_seconds=14500.0), measured).cpu.time
 
 
 def test_running_job_is_summed_up_until_now_by_its_nodes_alone() -> None:
@@ -49,14 +49,14 @@ def test_running_job_is_summed_up_until_now_by_its_nodes_alone() -> None:
     summary = summed(record, measure_nodes({"n1": 4.0}, seconds=3600.0), START + 3600.0)
 
     assert 3600.0 == summary.run_seconds
-    assert (14400.0, 14400.0) == (summary.cpu.time.asked, summary.cpu.time.used)
+    assert (14400.0, 14400.0) == (summary.cpu.time.requested, summary.cpu.time.used)
 
 
 def test_node_that_stopped_reporting_is_compared_with_its_measured_time() -> None:
     record = make_record(state="RUNNING", end_seconds=None)
     summary = summed(record, measure_nodes({"n1": 4.0}, seconds=3600.0))
 
-    assert UsedShare(asked=14400.0, used=14400.0, coverage=summary.coverage) == summary.cpu.time
+    assert UsedShare(requested=14400.0, used=14400.0, coverage=summary.coverage) == summary.cpu.time
     assert (4.0, 4.0) == (summary.cpu.mean_cores, summary.nodes[0].mean_cores)
     # 3,600 s and two steps of 30 s, of 7,200 s.
     assert pytest.approx(3660 / 7200) == summary.coverage.run_ratio
@@ -86,7 +86,7 @@ def test_several_nodes_are_added_up() -> None:
     )
     summary = summed(make_record(**TWO, cpu_seconds=None), measured)
 
-    assert (57600.0, 36000.0) == (summary.cpu.time.asked, summary.cpu.time.used)
+    assert (57600.0, 36000.0) == (summary.cpu.time.requested, summary.cpu.time.used)
     assert (5.0, 5.0) == (summary.cpu.mean_cores, summary.cpu.peak_cores)
     assert pytest.approx(2.2e9) == summary.memory.working_peak_bytes
     assert (5e9, 8e9, 2) == (summary.memory.charged_peak_bytes, summary.memory.limit_bytes, summary.memory.oom_kills)
@@ -104,7 +104,7 @@ def test_measured_part_is_compared_with_the_allocation_on_the_measured_nodes() -
     summary = summed(make_record(**TWO, cpu_seconds=None), measured)
 
     partial = Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)
-    assert UsedShare(asked=28800.0, used=14400.0, coverage=partial) == summary.cpu.time
+    assert UsedShare(requested=28800.0, used=14400.0, coverage=partial) == summary.cpu.time
     assert not summary.coverage.is_good
     unknown = (
         summary.cpu.mean_cores, summary.cpu.peak_cores, summary.cpu.idle_tail_seconds, summary.cpu.user_seconds,
@@ -119,16 +119,18 @@ def test_measured_part_is_compared_with_the_allocation_on_the_measured_nodes() -
 def test_accounting_speaks_for_the_whole_job_where_a_node_is_silent() -> None:
     measured = measure_nodes({"n1": 2.0})
 
-    assert UsedShare(asked=57600.0, used=20000.0) == summed(make_record(**TWO, cpu_seconds=20000.0), measured).cpu.time
+    assert (
+        UsedShare(requested=57600.0, used=20000.0) == summed(make_record(**TWO, cpu_seconds=20000.0), measured).cpu.time
+    )
     # Less than the measured node alone did: accounting missed something.
     low = summed(make_record(**TWO, cpu_seconds=9000.0), measured).cpu.time
-    assert (28800.0, 14400.0) == (low.asked, low.used)
+    assert (28800.0, 14400.0) == (low.requested, low.used)
 
 
 def test_efficiency_is_not_known_where_it_is_not_known_what_the_measured_nodes_gave() -> None:
     summary = summed(make_record(**(TWO | {"cpus": 7}), cpu_seconds=None), measure_nodes({"n1": 2.0}))
 
-    assert (None, 14400.0) == (summary.cpu.time.asked, summary.cpu.time.used)
+    assert (None, 14400.0) == (summary.cpu.time.requested, summary.cpu.time.used)
     assert summary.cpu.time.ratio is None
 
 
@@ -137,7 +139,7 @@ def test_cores_that_accounting_does_not_have_come_from_the_node() -> None:
     summary = summed(make_record(cpus=0, cpu_seconds=None), measured)
 
     assert [3.0] == [node.cpus for node in summary.nodes]
-    assert (21600.0, None) == (summary.cpu.time.asked, summary.cpu.cores_used)
+    assert (21600.0, None) == (summary.cpu.time.requested, summary.cpu.cores_used)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_job_shorter_than_a_sample_has_what_accounting_knows() -> None:
     summary = summed(make_record(end_seconds=START + 5, cpu_seconds=15.0))
 
     assert 5.0 == summary.run_seconds
-    assert UsedShare(asked=20.0, used=15.0) == summary.cpu.time
+    assert UsedShare(requested=20.0, used=15.0) == summary.cpu.time
     assert (3.0, None) == (summary.cpu.mean_cores, summary.cpu.peak_cores)
     assert (0.5 * GIB, 1 / 16) == (summary.memory.best_peak_bytes, summary.memory.ratio)
     assert Coverage(nodes=1, nodes_measured=0, run_ratio=0.0) == summary.coverage
@@ -171,7 +173,7 @@ def test_job_shorter_than_a_sample_has_what_accounting_knows() -> None:
 def test_last_numbers_of_a_short_job_count_without_a_curve() -> None:
     summary = summed(make_record(end_seconds=START + 5, cpu_seconds=None), Measured(totals={"cpu": {("",): 10.0}}))
 
-    assert (20.0, 10.0) == (summary.cpu.time.asked, summary.cpu.time.used)
+    assert (20.0, 10.0) == (summary.cpu.time.requested, summary.cpu.time.used)
     assert Coverage(nodes=1, nodes_measured=1, run_ratio=0.0) == summary.coverage
 
 
@@ -182,7 +184,7 @@ def test_nothing_known_is_none_and_not_zero() -> None:
     summary = summed(record)
 
     unknown = (
-        summary.cpu.time.used, summary.cpu.mean_cores, summary.memory.asked_bytes, summary.memory.slurm_peak_bytes,
+        summary.cpu.time.used, summary.cpu.mean_cores, summary.memory.requested_bytes, summary.memory.slurm_peak_bytes,
         summary.memory.oom_kills, summary.gpu.mean_utilization, summary.gpu.held_idle, summary.gpu.peak_memory_bytes,
         summary.io.reads, summary.io.peak_open_files, summary.mean_running_threads, summary.nodes[0].mean_cores,
     )  # fmt: skip
@@ -279,7 +281,7 @@ def test_gpus_count_by_what_each_node_holds() -> None:
     )  # fmt: skip
     gpu = summed(record, measured).gpu
 
-    assert (4, 1, 4e9) == (gpu.asked, gpu.held_idle, gpu.peak_memory_bytes)
+    assert (4, 1, 4e9) == (gpu.requested, gpu.held_idle, gpu.peak_memory_bytes)
     # (3 x 0.9 + 1 x 0.1) / 4
     assert pytest.approx(0.7) == gpu.mean_utilization
     assert Coverage(nodes=2, nodes_measured=2, run_ratio=1.0) == gpu.coverage

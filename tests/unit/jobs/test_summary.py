@@ -33,11 +33,11 @@ def test_coverage_is_good_with_every_node_and_most_of_the_run(
 
 
 @pytest.mark.parametrize(
-    ("asked", "used", "expected"),
+    ("requested", "used", "expected"),
     [(8.0, 2.0, 0.25), (8.0, 0.0, 0.0), (8.0, None, None), (None, 2.0, None), (0.0, 2.0, None), (None, None, None)],
 )
-def test_used_share_is_used_over_requested(asked: float | None, used: float | None, expected: float | None) -> None:
-    assert expected == UsedShare(asked=asked, used=used).ratio
+def test_used_share_is_used_over_requested(requested: float | None, used: float | None, expected: float | None) -> None:
+    assert expected == UsedShare(requested=requested, used=used).ratio
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_best_peak_is_working_memory_then_max_rss_then_charged(
     working: float | None, slurm: float | None, is_whole: bool, charged: float | None, expected: float | None
 ) -> None:
     memory = MemorySummary(
-        asked_bytes=1000.0, working_peak_bytes=working, slurm_peak_bytes=slurm, slurm_peak_is_whole=is_whole,
+        requested_bytes=1000.0, working_peak_bytes=working, slurm_peak_bytes=slurm, slurm_peak_is_whole=is_whole,
         charged_peak_bytes=charged,
     )  # fmt: skip
 
@@ -69,7 +69,7 @@ def test_best_peak_is_working_memory_then_max_rss_then_charged(
 
 def test_memory_ratio_needs_a_request() -> None:
     assert MemorySummary(working_peak_bytes=5.0).ratio is None
-    assert MemorySummary(working_peak_bytes=5.0, asked_bytes=0.0).ratio is None
+    assert MemorySummary(working_peak_bytes=5.0, requested_bytes=0.0).ratio is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.series import Measured
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.node.gpu.attribution import Numbering, resolve
 from slurmscope.node.gpu.records import Gpu
@@ -15,7 +15,7 @@ from tests.fakes.reports import START, make_record
 
 
 def summed(totals: dict[str, dict[tuple[str, ...], float]], **record: object) -> JobSummary:
-    return summarise(make_record(4711, **record), Measured(totals=totals), now_seconds=START + 7200.0)
+    return summarize(make_record(4711, **record), Measured(totals=totals), now_seconds=START + 7200.0)
 
 
 def cores(*seconds: float) -> dict[str, dict[tuple[str, ...], float]]:
@@ -78,8 +78,8 @@ def test_job_that_never_started_used_no_time() -> None:
 def test_gpus_of_a_pending_job_are_those_it_requested() -> None:
     pending = {"start_seconds": None, "end_seconds": None, "state": "PENDING"}
 
-    assert 4 == summed({}, **pending, gres=(Gres(name="gpu", count=4),)).gpu.asked
-    assert 0 == summed({}, **pending).gpu.asked
+    assert 4 == summed({}, **pending, gres=(Gres(name="gpu", count=4),)).gpu.requested
+    assert 0 == summed({}, **pending).gpu.requested
 
 
 @pytest.mark.parametrize(("ratio", "idle"), [(0.5, 0), (0.501, 1), (1.0, 1)])

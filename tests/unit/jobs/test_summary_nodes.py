@@ -38,7 +38,7 @@ def test_short_name_of_two_nodes_means_neither() -> None:
 def test_ambiguous_series_are_not_measured() -> None:
     summary = summed(make_record(**TWO, cpu_seconds=None), measure_nodes({"": 2.0, "other": 1.0}))
 
-    assert UsedShare(asked=57600.0) == summary.cpu.time
+    assert UsedShare(requested=57600.0) == summary.cpu.time
     assert 0 == summary.coverage.nodes_measured
 
 

@@ -17,7 +17,7 @@ from slurmscope.jobs.queries import CURVES, TOTALS
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS
 from slurmscope.jobs.series import Measured, Series, SeriesQuery
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from tests.fakes.reports import START, make_record
 
 NOW = START + 7200.0
@@ -73,7 +73,7 @@ def numbers_in(value: object) -> list[float]:
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(RECORD, MEASURED)
 def test_whatever_was_measured_gives_finite_numbers_and_bounded_charts(record: JobRecord, measured: Measured) -> None:
-    summary = summarise(record, measured, now_seconds=NOW)
+    summary = summarize(record, measured, now_seconds=NOW)
     charts = make_charts(summary, measured)
 
     ratios = [summary.cpu.time.ratio or 0.0, summary.memory.ratio or 0.0, summary.time.ratio or 0.0]

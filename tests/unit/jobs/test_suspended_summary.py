@@ -34,7 +34,7 @@ def test_suspended_time_is_no_run_time() -> None:
     assert 4 * 3600.0 == summary.run_seconds
     # 4 hours of 5, and 4 cores for 4 hours.
     assert (0.8, 1.0) == (summary.time.ratio, summary.cpu.time.ratio)
-    assert (57600.0, 57600.0) == (summary.cpu.time.asked, summary.cpu.time.used)
+    assert (57600.0, 57600.0) == (summary.cpu.time.requested, summary.cpu.time.used)
     assert (4.0, 4.0) == (summary.cpu.mean_cores, summary.nodes[0].mean_cores)
     # Coverage is that of the time from start to end, all of which was measured.
     assert Coverage(nodes=1, nodes_measured=1, run_ratio=1.0) == summary.coverage
@@ -43,7 +43,7 @@ def test_suspended_time_is_no_run_time() -> None:
 def test_suspended_time_is_no_run_time_where_only_accounting_knows() -> None:
     summary = summed(half_suspended(cpu_seconds=43200.0), now_seconds=START + 8 * 3600.0)
 
-    assert UsedShare(asked=57600.0, used=43200.0) == summary.cpu.time
+    assert UsedShare(requested=57600.0, used=43200.0) == summary.cpu.time
 
 
 def test_job_that_is_suspended_now_has_run_until_then() -> None:
@@ -59,7 +59,7 @@ def test_node_of_a_suspended_job_that_fell_silent_ran_no_longer_than_the_job() -
     # It was measured for 7 hours, of which it ran for at most 4.
     summary = summed(half_suspended(), half_idle(7 * 3600.0), START + 8 * 3600.0)
 
-    assert (57600.0, 43200.0) == (summary.cpu.time.asked, summary.cpu.time.used)
+    assert (57600.0, 43200.0) == (summary.cpu.time.requested, summary.cpu.time.used)
     # 7 hours and two steps of 30 s, of 8 hours.
     assert pytest.approx(25260 / 28800) == summary.coverage.run_ratio
 

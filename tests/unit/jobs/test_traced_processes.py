@@ -11,7 +11,7 @@ from slurmscope.jobs.charts import AGENTS, TRACED, make_charts
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import Chart
 from slurmscope.jobs.series import Measured, Series
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import ProcessSummary, TraceDifference, TraceSummary
 from slurmscope.jobs.traced_processes import MAX_PROCESSES, label_processes
 from tests.fakes.measured import curve, measure_nodes
@@ -26,7 +26,7 @@ ON_TWO_NODES = make_record(nodes=("n1", "n2"), node_count=2, cpus=8)
 
 
 def traces_of(record: JobRecord, measured: Measured) -> TraceSummary:
-    return summarise(record, measured, now_seconds=NOW).traces
+    return summarize(record, measured, now_seconds=NOW).traces
 
 
 def trace(
@@ -150,7 +150,7 @@ def test_little_memory_is_no_difference() -> None:
 
 
 def charts_of(record: JobRecord, measured: Measured) -> dict[str, Chart]:
-    made = make_charts(summarise(record, measured, now_seconds=NOW), measured)
+    made = make_charts(summarize(record, measured, now_seconds=NOW), measured)
     return {chart.name: chart for chart in made if chart.name.startswith("traced_")}
 
 

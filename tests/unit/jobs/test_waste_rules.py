@@ -25,7 +25,7 @@ def make_summary(
         record=make_record(cpus=cpus, state=state),
         run_seconds=3600.0,
         memory=MemorySummary(
-            asked_bytes=None if asked_gib is None else asked_gib * GIB,
+            requested_bytes=None if asked_gib is None else asked_gib * GIB,
             working_peak_bytes=None if needed_gib is None else needed_gib * GIB,
             coverage=COVERED,
         ),

@@ -86,12 +86,12 @@ def test_need_of_an_oom_killed_run_is_unknown() -> None:
     report = run(record={"state": "OUT_OF_MEMORY"})
     assert Verdict.TOO_LITTLE is memory_of(report, 8).verdict
     assert Verdict.UNKNOWN is memory_of(report, 12).verdict
-    unknown = run(record={"state": "OUT_OF_MEMORY"}, memory={"asked_bytes": None})
+    unknown = run(record={"state": "OUT_OF_MEMORY"}, memory={"requested_bytes": None})
     assert Verdict.UNKNOWN is memory_of(unknown, 12).verdict
 
 
 def test_memory_as_submitted_without_a_known_request_is_unknown() -> None:
-    report = run(memory={"asked_bytes": None})
+    report = run(memory={"requested_bytes": None})
     assert Verdict.UNKNOWN is predict(report, OtherRequest(cpus=1), {}).memory.verdict
 
 

@@ -46,7 +46,7 @@ def _job(job_id: int, days: float = 0.0, **record: Any) -> JobReport:
 def _short_job(job_id: int, seconds: float, **changed: Any) -> JobReport:
     """Make a job of four cores that ran for a short time, half of them busy."""
     report = make_report(make_record(job_id, end_seconds=START + int(seconds)), **({"findings": ()} | changed))
-    cpu = replace(report.summary.cpu, time=UsedShare(asked=4 * seconds, used=2 * seconds))
+    cpu = replace(report.summary.cpu, time=UsedShare(requested=4 * seconds, used=2 * seconds))
     return replace(report, summary=replace(report.summary, run_seconds=seconds, cpu=cpu))
 
 
@@ -153,7 +153,7 @@ def test_fixes_are_three_with_the_titles_of_the_rules(archive: SqlArchive) -> No
     digest = _digest(archive, users=("ada",))
 
     # Both findings of both jobs, which together left eight core hours unused.
-    assert {"cpu_idle": (2, 8.0), "memory_over_asked": (2, 8.0)} == {
+    assert {"cpu_idle": (2, 8.0), "memory_over_requested": (2, 8.0)} == {
         fix.rule: (fix.jobs, fix.lost_core_hours) for fix in digest.fixes
     }
     assert "Much of the requested memory was not needed" in {fix.title for fix in digest.fixes}
@@ -167,7 +167,7 @@ def test_failures_are_counted_with_all_of_their_hours(archive: SqlArchive) -> No
     # Eight core hours each, of which four were idle. The failure of the week before does not count.
     losses = {loss.cause: (loss.jobs, loss.core_hours, loss.gpu_hours) for loss in digest.losses}
     assert {"failed": (1, 8.0, 0.0), "timeout": (1, 8.0, 0.0)} == losses
-    assert {"cpu_idle": 20.0, "memory_over_asked": 20.0} == {fix.rule: fix.lost_core_hours for fix in digest.fixes}
+    assert {"cpu_idle": 20.0, "memory_over_requested": 20.0} == {fix.rule: fix.lost_core_hours for fix in digest.fixes}
 
 
 def test_all_users_with_jobs_get_a_digest_and_no_others(archive: SqlArchive) -> None:

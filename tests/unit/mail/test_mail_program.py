@@ -16,7 +16,7 @@ from tests.fakes.reports import make_record, make_report
 RUNNING = make_report(make_record(state="RUNNING", end_seconds=None))
 ENDED = make_report()
 # The end came to slurmdbd before the start.
-PARTIAL = make_report(make_record(name="allocation", partition="", asked_cpus=None))
+PARTIAL = make_report(make_record(name="allocation", partition="", requested_cpus=None))
 
 
 @pytest.mark.parametrize(

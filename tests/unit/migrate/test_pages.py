@@ -27,9 +27,9 @@ def answering(body: bytes, status: str = "200 OK") -> Callable[[socket.socket], 
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"), [("", "/metrics"), ("/", "/metrics"), ("/federated/page", "/federated/page")]
+    ("path", "requested"), [("", "/metrics"), ("/", "/metrics"), ("/federated/page", "/federated/page")]
 )
-def test_page_is_fetched_from_its_path(path: str, asked: str) -> None:
+def test_page_is_fetched_from_its_path(path: str, requested: str) -> None:
     lines = []
 
     def handle(connection: socket.socket) -> None:
@@ -40,7 +40,7 @@ def test_page_is_fetched_from_its_path(path: str, asked: str) -> None:
         page = read_page(f"{url}{path}")
 
     assert ["m"] == list(page)
-    assert [f"GET {asked} HTTP/1.1"] == lines
+    assert [f"GET {requested} HTTP/1.1"] == lines
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_viewer_is_named_with_the_release(ada: PortalClient) -> None:
 
 def test_job_has_its_findings(ada: PortalClient) -> None:
     job = ada.get("/api/v2/jobs/4711").json()
-    assert ["cpu_idle", "memory_over_asked"] == [finding["rule"] for finding in job["findings"]]
+    assert ["cpu_idle", "memory_over_requested"] == [finding["rule"] for finding in job["findings"]]
 
 
 def test_inaccessible_job_is_absent(ada: PortalClient) -> None:

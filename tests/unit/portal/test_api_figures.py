@@ -115,7 +115,7 @@ def test_findings_are_a_list_in_lists_and_files(ada: PortalClient) -> None:
     api = ada.get("/api/v2/jobs?ids=4711").json()["jobs"][0]["rules"]
     file = ada.get("/jobs?ids=4711&format=json").json()["rows"][0]["rules"]
 
-    assert ["cpu_idle", "memory_over_asked"] == api == file
+    assert ["cpu_idle", "memory_over_requested"] == api == file
 
 
 def test_list_and_file_have_the_same_numbers(ada: PortalClient) -> None:

@@ -13,7 +13,7 @@ from pypdf import PdfReader
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.series import Measured
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend, make_wide_report
 from tests.fakes.reports import (
@@ -132,7 +132,9 @@ def test_charts_cover_the_whole_run(ada: PortalClient) -> None:
 )
 def test_nearly_exhausted_memory_is_not_shown_as_good(ratio: float, rating: str) -> None:
     report = make_report(make_record(1))
-    memory = replace(report.summary.memory, asked_bytes=1000, working_peak_bytes=1000.0 * ratio, slurm_peak_bytes=None)
+    memory = replace(
+        report.summary.memory, requested_bytes=1000, working_peak_bytes=1000.0 * ratio, slurm_peak_bytes=None
+    )
     backend = make_backend()
     backend.archive.save([replace(report, summary=replace(report.summary, memory=memory))])
     page = Page(PortalClient(backend.make_app(), "ada").get("/jobs?name=relax").text)
@@ -290,7 +292,7 @@ def test_job_with_gpus_has_them_in_every_table(backend: FakeBackend) -> None:
 
 def test_pending_job_shows_requested_resources_only(backend: FakeBackend) -> None:
     record = make_record(8, state="PENDING", start_seconds=None, end_seconds=None, nodes=(), cpu_seconds=None)
-    backend.live["8"] = JobReport(summary=summarise(record, Measured(), now_seconds=START), made_seconds=START)
+    backend.live["8"] = JobReport(summary=summarize(record, Measured(), now_seconds=START), made_seconds=START)
     text = Page(PortalClient(backend.make_app(), "ada").get("/jobs/8").text).text
     assert "Time limit 1 d" in text
     assert "Memory 8 GiB" in text

@@ -114,7 +114,7 @@ def test_file_of_a_list_has_the_rows_of_all_pages(backend: FakeBackend) -> None:
     )
     rows = list(csv.DictReader(io.StringIO(open_portal(backend, "ada").get("/jobs?format=csv").text)))
     assert 700 + 15 == len(rows)
-    assert {"cpu_idle memory_over_asked"} == {row["rules"] for row in rows}
+    assert {"cpu_idle memory_over_requested"} == {row["rules"] for row in rows}
     assert {"ada"} == {row["user"] for row in rows}
 
 
@@ -304,7 +304,7 @@ def test_waste_is_attributed_to_causes_and_sorted_by_a_link(backend: FakeBackend
     # 5,749 core-hours, of which 10 % were idle: all of them are lost.
     hours = 5749.0
     killed = make_report(make_record(99, user="zed", state="OUT_OF_MEMORY", cpus=100, submit_seconds=START))
-    used = UsedShare(asked=hours * 3600, used=0.9 * hours * 3600, coverage=killed.summary.coverage)
+    used = UsedShare(requested=hours * 3600, used=0.9 * hours * 3600, coverage=killed.summary.coverage)
     summary = replace(killed.summary, run_seconds=hours * 36, cpu=replace(killed.summary.cpu, time=used))
     backend.archive.save([replace(killed, summary=summary)])
     browser = open_portal(backend, "sue")
@@ -345,7 +345,7 @@ def test_rules_are_selected_by_title(backend: FakeBackend) -> None:
     options = {attrs.get("value"): attrs for attrs in page.all("option")}
     assert "selected" in options["cpu_idle"]
     assert "Cores were idle" in page.text
-    assert "memory_over_asked" in options
+    assert "memory_over_requested" in options
 
 
 def test_removed_rule_stays_selected(backend: FakeBackend) -> None:

@@ -19,13 +19,13 @@ class FakeSeries:
     """Answer each question in the same way, and count them."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, float, float]] = []
+        self.requested: list[tuple[str, float, float]] = []
         self.error: SourceError | None = None
 
     def read_cluster(
         self, wanted: SeriesQuery, start_seconds: float, end_seconds: float, *, points: int, until: float
     ) -> tuple[Series, ...]:
-        self.asked.append((wanted.metric, start_seconds, end_seconds))
+        self.requested.append((wanted.metric, start_seconds, end_seconds))
         if self.error is not None:
             raise self.error
         times = (START - 120, START - 60, START)
@@ -48,14 +48,14 @@ def test_charts_are_kept_for_a_minute() -> None:
     day = Day()
     for day.now in (0.0, 59.9, 60.0):
         day.names()
-    assert 4 == len(day.series.asked)
+    assert 4 == len(day.series.requested)
 
 
 def test_recorder_that_fails_costs_the_charts_and_is_left_alone_for_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     day = Day()
     day.series.error = SourceError("disk is gone")
     assert ([], []) == (day.names(), day.names())
-    assert 1 == len(day.series.asked)
+    assert 1 == len(day.series.requested)
     assert ["charts of the cluster could not be made"] == [record.message for record in caplog.records]
     day.series.error, day.now = None, 60.0
     assert ["jobs", "cores"] == day.names()

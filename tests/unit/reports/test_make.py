@@ -18,7 +18,7 @@ from slurmscope.reports.make import (
     MAX_CORES_DRAWN,
     NO_CURVE,
     NO_SERIES,
-    NOT_SUMMARISED,
+    NOT_SUMMARIZED,
     PARTIAL,
     PARTIAL_SERIES,
     ReportMaker,
@@ -147,7 +147,7 @@ def test_job_that_cannot_be_summed_up_costs_no_other() -> None:
     # No accounting says so: a size that is none.
     odd = make_record(2, memory_bytes="much")
     first, second = maker(FakeSeries()).make([make_record(1), odd])
-    assert ((), (NOT_SUMMARISED,)) == (first.missing, second.missing)
+    assert ((), (NOT_SUMMARIZED,)) == (first.missing, second.missing)
     assert 7200 == second.summary.run_seconds
 
 

@@ -31,20 +31,20 @@ def test_without_settings_every_threshold_has_the_default_of_its_rule() -> None:
 
 def test_threshold_is_set_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "slurmscope.toml"
-    file.write_text("[rules.memory-over-asked]\nmin-used-ratio = 0.25\nmin-unused-bytes = 5\n")
+    file.write_text("[rules.memory-over-requested]\nmin-used-ratio = 0.25\nmin-unused-bytes = 5\n")
 
     thresholds = thresholds_of(load(rule_sections(), flags={}, environment={}, file=file))
 
     assert (0.25, 5.0) == (
-        thresholds["memory_over_asked.min_used_ratio"],
-        thresholds["memory_over_asked.min_unused_bytes"],
+        thresholds["memory_over_requested.min_used_ratio"],
+        thresholds["memory_over_requested.min_unused_bytes"],
     )
 
 
 @pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "much", "", "1e999"])
 def test_wrong_threshold_is_reported_by_its_flag(wrong: str) -> None:
-    with pytest.raises(ConfigError, match=r"rules\.memory-over-asked\.min-used-ratio.*not a number of 0 or more"):
-        load(rule_sections(), flags={"rules.memory-over-asked.min-used-ratio": wrong}, environment={})
+    with pytest.raises(ConfigError, match=r"rules\.memory-over-requested\.min-used-ratio.*not a number of 0 or more"):
+        load(rule_sections(), flags={"rules.memory-over-requested.min-used-ratio": wrong}, environment={})
 
 
 @pytest.mark.parametrize("wrong", [True, None, [1], {}])
@@ -55,14 +55,14 @@ def test_only_numbers_are_thresholds(wrong: object) -> None:
 
 def test_threshold_may_have_a_unit() -> None:
     flags: dict[str, object] = {
-        "rules.memory-over-asked.min-unused-bytes": "2GiB",
+        "rules.memory-over-requested.min-unused-bytes": "2GiB",
         "rules.too-short.min-run-seconds": "1m30s",
     }
 
     thresholds = thresholds_of(load(rule_sections(), flags=flags, environment={}))
 
     assert (2 * 2**30, 90.0) == (
-        thresholds["memory_over_asked.min_unused_bytes"],
+        thresholds["memory_over_requested.min_unused_bytes"],
         thresholds["too_short.min_run_seconds"],
     )
 

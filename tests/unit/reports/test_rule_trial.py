@@ -49,22 +49,22 @@ def test_rule_counts_jobs_users_and_waste(archive: SqlArchive) -> None:
     archive.save(
         [
             _report(1, peak_gib=6.0, user="ada"),
-            _report(2, peak_gib=3.0, user="ada", found=("memory_over_asked",)),
+            _report(2, peak_gib=3.0, user="ada", found=("memory_over_requested",)),
             _report(3, peak_gib=0.5, user="ada"),
             _report(4, peak_gib=0.5, user="bob"),
         ]
     )
 
     assert RuleTrial(
-        rule="memory_over_asked", jobs=3, users=2, wasted_core_seconds=3 * 2 * 3600.0, was_found=1
-    ) == _trial(archive, "memory_over_asked")
+        rule="memory_over_requested", jobs=3, users=2, wasted_core_seconds=3 * 2 * 3600.0, was_found=1
+    ) == _trial(archive, "memory_over_requested")
 
 
 def test_thresholds_are_those_that_are_set_now(archive: SqlArchive) -> None:
     archive.save([_report(1, peak_gib=3.0), _report(2, peak_gib=0.5)])
 
     assert (2, 1, 0) == tuple(
-        _trial(archive, "memory_over_asked", min_used_ratio=ratio).jobs for ratio in (0.5, 0.2, 0.05)
+        _trial(archive, "memory_over_requested", min_used_ratio=ratio).jobs for ratio in (0.5, 0.2, 0.05)
     )
 
 
@@ -76,7 +76,7 @@ def test_every_run_of_a_requeued_job_is_judged_by_itself(archive: SqlArchive) ->
         ]
     )
 
-    assert 1 == _trial(archive, "memory_over_asked").jobs
+    assert 1 == _trial(archive, "memory_over_requested").jobs
     assert 2 == try_rules(archive, WEEK, {}).jobs
 
 
@@ -94,7 +94,7 @@ def test_job_counts_by_when_it_ended(archive: SqlArchive) -> None:
     )
 
     assert {1, 3} == {row.job_id for row in read_ended(archive, since, until)}
-    assert (2, 2) == (try_rules(archive, WEEK, {}).jobs, _trial(archive, "memory_over_asked").jobs)
+    assert (2, 2) == (try_rules(archive, WEEK, {}).jobs, _trial(archive, "memory_over_requested").jobs)
 
 
 def test_jobs_of_all_pages_are_read() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of a command is summarised as the run of a job on one node."""
+"""A run of a command is summarized as the run of a job on one node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from slurmscope.jobs.charts import make_charts
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.jobs.traced_run import Allowance, GpuSample, SlurmContext, TracedRun, TreeSample
-from slurmscope.run.report import detail_run, has_shared_pages, measure_run, summarise_run
+from slurmscope.run.report import detail_run, has_shared_pages, measure_run, summarize_run
 from tests.fakes.traced_runs import GIB, START, make_run, make_sample
 
 IN_A_JOB = SlurmContext(job_id=77, cluster="lab", account="physics", partition="batch")
@@ -16,13 +16,13 @@ LIMITED = Allowance(cores=4.0, memory_bytes=4 * GIB, memory_origin="cgroup")
 
 
 def summary_of(run: TracedRun) -> JobSummary:
-    return summarise_run(run, measure_run(run))
+    return summarize_run(run, measure_run(run))
 
 
 def test_cpu_is_compared_with_the_cores_that_it_may_use() -> None:
     cpu = summary_of(make_run()).cpu
 
-    assert (2400.0, 600.0, 0.25) == (cpu.time.asked, cpu.time.used, cpu.time.ratio)
+    assert (2400.0, 600.0, 0.25) == (cpu.time.requested, cpu.time.used, cpu.time.ratio)
     assert (450.0, 150.0, 1.0) == (cpu.user_seconds, cpu.system_seconds, cpu.mean_cores)
     assert pytest.approx(1.0) == cpu.peak_cores
     assert 0.0 == cpu.idle_tail_seconds
@@ -49,7 +49,7 @@ def test_run_of_a_single_sample_has_totals_and_no_curves() -> None:
 
 def test_memory_counts_as_requested_only_in_a_job_of_one_task() -> None:
     requested = [
-        summary_of(make_run(slurm=slurm, allowance=allowance)).memory.asked_bytes
+        summary_of(make_run(slurm=slurm, allowance=allowance)).memory.requested_bytes
         for slurm, allowance in (
             (IN_A_JOB, LIMITED),
             (SlurmContext(job_id=77, tasks=2), LIMITED),
@@ -90,7 +90,7 @@ def test_charts_cover_the_run() -> None:
     run = make_run()
     measured = measure_run(run)
 
-    charts = {chart.name: chart for chart in make_charts(summarise_run(run, measured), measured)}
+    charts = {chart.name: chart for chart in make_charts(summarize_run(run, measured), measured)}
 
     assert ["cpu", "memory", "read", "write", "cpu_split"] == list(charts)
     assert (4.0, 4.0 * GIB) == (charts["cpu"].reference, charts["memory"].reference)
@@ -134,9 +134,9 @@ def test_gpus_are_those_that_were_used() -> None:
     run = make_run(gpu_samples=samples)
     measured = measure_run(run)
 
-    summary = summarise_run(run, measured)
+    summary = summarize_run(run, measured)
 
-    assert (2, 2) == (summary.gpu.asked, summary.record.gpus)
+    assert (2, 2) == (summary.gpu.requested, summary.record.gpus)
     assert pytest.approx(0.7) == summary.gpu.mean_utilization
     assert 3.0 * GIB == summary.gpu.peak_memory_bytes
     assert summary.gpu.coverage.is_good
@@ -146,6 +146,6 @@ def test_gpus_are_those_that_were_used() -> None:
 def test_gpus_without_values_are_not_measured() -> None:
     summary = summary_of(make_run(gpu_samples=(GpuSample(START + 10, 1, None, None),)))
 
-    assert (1, None, None) == (summary.gpu.asked, summary.gpu.mean_utilization, summary.gpu.peak_memory_bytes)
+    assert (1, None, None) == (summary.gpu.requested, summary.gpu.mean_utilization, summary.gpu.peak_memory_bytes)
     assert not summary.gpu.coverage.is_good
-    assert 0 == summary_of(make_run()).gpu.asked
+    assert 0 == summary_of(make_run()).gpu.requested

@@ -42,7 +42,7 @@ class Agent(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
-        self.asked: list[tuple[str, str | None]] = []
+        self.requested: list[tuple[str, str | None]] = []
 
     def target(self, node: str = "n1") -> Target:
         return parse_target(f"{node}=http://127.0.0.1:{self.server_address[1]}/metrics")
@@ -52,7 +52,7 @@ class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         agent = self.server
         assert isinstance(agent, Agent)
-        agent.asked.append((self.path, self.headers["Authorization"]))
+        agent.requested.append((self.path, self.headers["Authorization"]))
         self.send_response(agent.status)
         self.send_header("Content-Length", str(len(agent.page)))
         self.end_headers()
@@ -88,7 +88,7 @@ def test_pages_are_recorded_under_the_name_of_their_node(agent: Agent) -> None:
     with closing(make(pages, agent.target("n7"))) as scrapes:
         scrapes.scrape_all()
     assert [(42.0, PAGE.decode(), "n7")] == pages.kept
-    assert [("/metrics", None)] == agent.asked
+    assert [("/metrics", None)] == agent.requested
     assert {"good": 1} == scrapes.counts
     assert [] == list(scrapes.problems())
 
@@ -100,7 +100,7 @@ def test_each_agent_gets_its_own_token(agent: Agent, tmp_path: Path) -> None:
     tokens = {target: TokenFile(tmp_path / target.nodes[0]) for target in targets[:2]}
     with closing(AgentScrapes(targets, Pages(), timeout_seconds=10.0, token_files=tokens)) as scrapes:
         scrapes.scrape_all()
-    assert {"Bearer secret-of-n1", "Bearer secret-of-n2", None} == {token for _, token in agent.asked}
+    assert {"Bearer secret-of-n1", "Bearer secret-of-n2", None} == {token for _, token in agent.requested}
 
 
 def test_what_an_agent_says_about_other_nodes_is_reported_once(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
@@ -162,7 +162,7 @@ def test_an_agent_that_is_down_is_scraped_less_and_less_often(agent: Agent) -> N
     with closing(make(Pages(), agent.target())) as scrapes:
         for number in range(60):
             scrapes.scrape_all()
-            if len(agent.asked) > len(asked):
+            if len(agent.requested) > len(asked):
                 asked.append(number)
     assert [0, 1, 3, 7, 15, 31, 51] == asked
 

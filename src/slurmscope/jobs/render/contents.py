@@ -89,7 +89,7 @@ def _federated(record: JobRecord) -> str:
 def gauges(report: JobReport) -> tuple[Gauge, ...]:
     """Compare use with what was requested, for every resource."""
     summary = report.summary
-    requested_gpus = max(summary.gpu.asked, report.record.gpus)
+    requested_gpus = max(summary.gpu.requested, report.record.gpus)
     has_run, job = report.record.start_seconds is not None, rated_job(summary)
     gpu_use, gpu_memory = summary.gpu.mean_utilization, summary.gpu.memory_ratio
     rows: tuple[tuple[Subject | None, str, float | None, str], ...] = (
@@ -165,7 +165,9 @@ def memory_rows(report: JobReport) -> tuple[LabelledText, ...]:
     memory = report.summary.memory
     is_whole = memory.slurm_peak_is_whole or memory.slurm_peak_bytes is None
     return (
-        LabelledText("Requested", format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "unknown"),
+        LabelledText(
+            "Requested", format_bytes(memory.requested_bytes) if memory.requested_bytes is not None else "unknown"
+        ),
         LabelledText("Needed (anonymous and shared)", format_bytes(memory.working_peak_bytes)),
         LabelledText("Charged by the kernel", format_bytes(memory.charged_peak_bytes)),
         LabelledText(
@@ -264,7 +266,7 @@ def _cpu(summary: JobSummary) -> str:
     if cpu.time.ratio is None:
         return NOT_MEASURED
     if cpu.mean_cores is None:
-        return f"{format_seconds(cpu.time.used)} of {format_seconds(cpu.time.asked)}"
+        return f"{format_seconds(cpu.time.used)} of {format_seconds(cpu.time.requested)}"
     cpus, mean = summary.record.cpus, format_count(cpu.mean_cores)
     busy = f"{mean} cores busy" if cpus is None else f"{mean} of {format_some(cpus, 'core')} busy"
     return busy + _caveat(cpu.time.coverage)
@@ -274,9 +276,9 @@ def _memory(summary: JobSummary) -> str:
     memory = summary.memory
     if memory.best_peak_bytes is None:
         return NOT_MEASURED
-    if memory.asked_bytes is None:
+    if memory.requested_bytes is None:
         return format_bytes(memory.best_peak_bytes)
-    text = f"{format_bytes(memory.best_peak_bytes)} of {format_bytes(memory.asked_bytes)}"
+    text = f"{format_bytes(memory.best_peak_bytes)} of {format_bytes(memory.requested_bytes)}"
     # Coverage does not apply to Slurm's own figure.
     is_ours = memory.working_peak_bytes is not None or memory.slurm_peak_bytes is None
     return text + _caveat(memory.coverage if is_ours else None)
@@ -310,9 +312,9 @@ def _time(summary: JobSummary) -> str:
         return "not run"
     if summary.time.used is None:
         return NOT_MEASURED
-    if summary.time.asked is None:
+    if summary.time.requested is None:
         return f"{format_seconds(summary.time.used)}, no limit"
-    return f"{format_seconds(summary.time.used)} of {format_seconds(summary.time.asked)}"
+    return f"{format_seconds(summary.time.used)} of {format_seconds(summary.time.requested)}"
 
 
 def _caveat(coverage: Coverage | None) -> str:

@@ -172,7 +172,7 @@ def _ram_usage(report: JobReport) -> Mapping[str, object]:
     memory = report.summary.memory
     return {
         "used": {"amount": _mib(memory.best_peak_bytes), "unit": "MB", "usage": memory.ratio},
-        "available": {"amount": _mib(memory.asked_bytes), "unit": "MB"},
+        "available": {"amount": _mib(memory.requested_bytes), "unit": "MB"},
     }
 
 

@@ -63,14 +63,14 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
 def _with_cores(summary: JobSummary, cores: int) -> JobSummary:
     """Return a job on one node as if it had requested only its busiest cores, and kept them busy."""
     record, memory = summary.record, summary.memory
-    asked_bytes = memory.asked_bytes
-    if asked_bytes and requests_memory_per_core(summary):
-        asked_bytes *= cores / (record.cpus or cores)
+    requested_bytes = memory.requested_bytes
+    if requested_bytes and requests_memory_per_core(summary):
+        requested_bytes *= cores / (record.cpus or cores)
     return replace(
         summary,
-        record=replace(record, cpus=cores, asked_cpus=cores),
+        record=replace(record, cpus=cores, requested_cpus=cores),
         cpu=_with_busy_ratio(summary, 1.0),
-        memory=replace(memory, asked_bytes=asked_bytes),
+        memory=replace(memory, requested_bytes=requested_bytes),
         nodes=tuple(replace(node, core_seconds=_busiest(node.core_seconds, cores)) for node in summary.nodes),
     )
 
@@ -81,7 +81,7 @@ def _busiest(core_seconds: Mapping[str, float], cores: int) -> Mapping[str, floa
 
 def _with_busy_ratio(summary: JobSummary, ratio: float) -> CpuSummary:
     time = summary.cpu.time
-    return replace(summary.cpu, time=replace(time, used=ratio * (time.asked or 0.0)))
+    return replace(summary.cpu, time=replace(time, used=ratio * (time.requested or 0.0)))
 
 
 def _enough_cores(summary: JobSummary) -> int | None:
@@ -201,7 +201,7 @@ RULES = (
             Threshold(name="critical_busy_ratio", unit="ratio", default=0.25, help="Critical below this share."),
             min_run(),
         ),
-        explains=("core_imbalance", "memory_over_asked"),
+        explains=("core_imbalance", "memory_over_requested"),
     ),
     Rule(
         id="cpu_uneven_over_time",
@@ -270,7 +270,7 @@ RULES = (
             Threshold(name="critical_cores", unit="count", default=8.0, help="Critical from this many cores."),
             min_run(),
         ),
-        explains=("cpu_idle", "cpu_uneven_over_time", "core_imbalance", "memory_over_asked"),
+        explains=("cpu_idle", "cpu_uneven_over_time", "core_imbalance", "memory_over_requested"),
     ),
     Rule(
         id="stopped_early",

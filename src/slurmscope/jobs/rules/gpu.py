@@ -12,12 +12,12 @@ from slurmscope.jobs.summary import JobSummary
 
 def _utilization(summary: JobSummary, values: Thresholds) -> float | None:
     gpu = summary.gpu
-    is_checked = gpu.asked > 0 and gpu.coverage.is_good and summary.run_seconds >= values["min_run_seconds"]
+    is_checked = gpu.requested > 0 and gpu.coverage.is_good and summary.run_seconds >= values["min_run_seconds"]
     return gpu.mean_utilization if is_checked else None
 
 
 def _gpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
-    utilization, requested = _utilization(summary, values), summary.gpu.asked
+    utilization, requested = _utilization(summary, values), summary.gpu.requested
     # GPUs without a process have their own rule: this one is about the others.
     opened = requested - (summary.gpu.held_idle or 0)
     if utilization is None or opened <= 0 or utilization * requested / opened >= values["min_utilization_ratio"]:
@@ -30,7 +30,7 @@ def _gpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
 
 
 def _held_without_process(summary: JobSummary, values: Thresholds) -> Match | None:
-    idle, requested = summary.gpu.held_idle, summary.gpu.asked
+    idle, requested = summary.gpu.held_idle, summary.gpu.requested
     if not idle or requested <= 0 or summary.run_seconds < values["min_run_seconds"]:
         return None
     # More GPUs than requested can be seen where Slurm counts slices or shares.
@@ -47,7 +47,8 @@ def _held_without_process(summary: JobSummary, values: Thresholds) -> Match | No
 def _with_used_gpus(summary: JobSummary, count: int) -> JobSummary:
     gpu, mean = summary.gpu, summary.gpu.mean_utilization
     return replace(
-        summary, gpu=replace(gpu, asked=count, mean_utilization=None if mean is None else mean * gpu.asked / count)
+        summary,
+        gpu=replace(gpu, requested=count, mean_utilization=None if mean is None else mean * gpu.requested / count),
     )
 
 
@@ -62,7 +63,7 @@ def _gpu_low(summary: JobSummary, values: Thresholds) -> Match | None:
     utilization = _utilization(summary, values)
     if utilization is None or utilization >= values["min_utilization_ratio"] or was_suspended(summary):
         return None
-    requested, memory = summary.gpu.asked, summary.gpu.peak_memory_bytes
+    requested, memory = summary.gpu.requested, summary.gpu.peak_memory_bytes
     needs_memory = memory is not None and memory / requested >= values["large_memory_bytes"]
     held = "" if memory is None else f" The job used up to {format_bytes(memory)} of GPU memory."
     return Match(

@@ -41,8 +41,8 @@ _UNEVEN_ADVICE = (
 )
 
 
-def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
-    requested, peak = summary.memory.asked_bytes, memory_peak_bytes(summary.memory)
+def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
+    requested, peak = summary.memory.requested_bytes, memory_peak_bytes(summary.memory)
     if not requested or peak is None or summary.run_seconds < values["min_run_seconds"]:
         return None
     if summary.record.state not in SETTLED_STATES or was_oom_killed(summary):
@@ -50,7 +50,7 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
     is_default = requested <= values["free_bytes_per_core"] * (summary.record.cpus or 0)
     if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < values["min_unused_bytes"]:
         return None
-    numbers = {"asked_bytes": requested, "peak_bytes": peak, "used_ratio": peak / requested}
+    numbers = {"requested_bytes": requested, "peak_bytes": peak, "used_ratio": peak / requested}
     if not is_memory_measured(summary.memory):
         return Match(
             explanation=f"The job requested {format_bytes(requested)} of memory. Slurm saw at most "
@@ -124,7 +124,7 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
 
 
 def _requested_per_node(summary: JobSummary) -> float | None:
-    requested, count = summary.memory.asked_bytes, summary.record.node_count
+    requested, count = summary.memory.requested_bytes, summary.record.node_count
     return requested / count if requested and count else None
 
 
@@ -154,7 +154,7 @@ def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
     return Match(
         explanation=f"The job was killed while it used more memory than it had requested: {format_bytes(exceeded)} of "
         f"{format_bytes(requested)} per node ({format_ratio(exceeded / requested)}).",
-        numbers={"peak_bytes": exceeded, "asked_bytes": requested, "used_ratio": exceeded / requested},
+        numbers={"peak_bytes": exceeded, "requested_bytes": requested, "used_ratio": exceeded / requested},
         suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / max(1, summary.record.node_count)),
     )
 
@@ -174,7 +174,7 @@ def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
     peak = memory.working_peak_bytes or 0.0
     if growth < values["min_growth_ratio"] or peak < values["min_peak_bytes"]:
         return None
-    is_risky = memory.asked_bytes is not None and peak >= values["warning_used_ratio"] * memory.asked_bytes
+    is_risky = memory.requested_bytes is not None and peak >= values["warning_used_ratio"] * memory.requested_bytes
     when = "At its end the job used" if summary.record.has_ended else "The job now uses"
     return Match(
         explanation=f"{when} {format_count(growth)} times as much memory as in the middle of its run. "
@@ -186,13 +186,13 @@ def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
 
 RULES = (
     Rule(
-        id="memory_over_asked",
+        id="memory_over_requested",
         title="Much of the requested memory was not needed",
         subject=Subject.MEMORY,
         severity=Severity.WARNING,
         needs="memory on every node; for a note, Slurm's MaxRSS of a job with one task at a time; the job has ended",
         advice="Request a fifth more than the job's peak. Jobs with less memory start sooner.",
-        check=_over_asked,
+        check=_over_requested,
         thresholds=(
             # Older tools mean to warn below 90 %. The margin of a fifth that we suggest would then be too much.
             Threshold(
@@ -238,7 +238,7 @@ RULES = (
         needs="the job's state, the kernel's count of OOM kills, or a killed job that used more than it requested",
         advice="Request more memory, or reduce what the program needs: smaller input, fewer processes at once.",
         check=_oom_kill,
-        replaces=("memory_over_asked", "memory_near_limit", "memory_growing"),
+        replaces=("memory_over_requested", "memory_near_limit", "memory_growing"),
     ),
     Rule(
         id="memory_growing",

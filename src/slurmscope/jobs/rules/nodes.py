@@ -52,15 +52,15 @@ def _with_nodes(summary: JobSummary, names: Collection[str]) -> JobSummary:
     peaks = [node.working_peak_bytes for node in nodes]
     known = [peak for peak in peaks if peak is not None]
     cpus = math.fsum(node.cpus or 0.0 for node in nodes)
-    asked_seconds = time.asked * cpus / record.cpus if time.asked and record.cpus else None
+    requested_seconds = time.requested * cpus / record.cpus if time.requested and record.cpus else None
     used_seconds = math.fsum(node.mean_cores or 0.0 for node in nodes) * summary.run_seconds
     return replace(
         summary,
-        record=replace(record, node_count=len(nodes), cpus=round(cpus), asked_cpus=None),
-        cpu=replace(summary.cpu, time=replace(time, asked=asked_seconds, used=used_seconds)),
+        record=replace(record, node_count=len(nodes), cpus=round(cpus), requested_cpus=None),
+        cpu=replace(summary.cpu, time=replace(time, requested=requested_seconds, used=used_seconds)),
         memory=replace(
             memory,
-            asked_bytes=None if memory.asked_bytes is None else memory.asked_bytes * share,
+            requested_bytes=None if memory.requested_bytes is None else memory.requested_bytes * share,
             working_peak_bytes=math.fsum(known) if len(known) == len(peaks) else None,
         ),
         nodes=nodes,
@@ -74,7 +74,7 @@ def _listing(behind: list[tuple[float, str]]) -> str:
 
 
 def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
-    record, memory = summary.record, summary.memory.asked_bytes
+    record, memory = summary.record, summary.memory.requested_bytes
     nodes, cpus = record.node_count, record.cpus
     if nodes < 2 or not cpus or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
@@ -138,7 +138,7 @@ RULES = (
             ),
             min_run(),
         ),
-        explains=("cpu_idle", "core_imbalance", "memory_over_asked", "too_many_nodes"),
+        explains=("cpu_idle", "core_imbalance", "memory_over_requested", "too_many_nodes"),
     ),
     Rule(
         id="too_many_nodes",

@@ -13,8 +13,8 @@ _STUCK_ADVICE = (
 )
 
 
-def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
-    limit, ratio, run_seconds = summary.time.asked, summary.time.ratio, summary.run_seconds
+def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
+    limit, ratio, run_seconds = summary.time.requested, summary.time.ratio, summary.run_seconds
     if summary.record.state != "COMPLETED" or limit is None or ratio is None:
         return None
     if run_seconds < values["min_run_seconds"] or limit - run_seconds < values["min_unused_seconds"]:
@@ -34,7 +34,7 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
 def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
     if summary.record.state != "TIMEOUT":
         return None
-    limit, idle_seconds = summary.time.asked, _stuck_seconds(summary, values["stuck_ratio"])
+    limit, idle_seconds = summary.time.requested, _stuck_seconds(summary, values["stuck_ratio"])
     after = f" after {format_seconds(limit)}" if limit else ""
     stuck = f" It had been idle for the last {format_seconds(idle_seconds)}." if idle_seconds else ""
     return Match(
@@ -83,13 +83,13 @@ RULES = (
         ),
     ),
     Rule(
-        id="time_over_asked",
+        id="time_over_requested",
         title="The time limit was much longer than needed",
         subject=Subject.TIME,
         severity=Severity.INFO,
         needs="run time and time limit of a completed job",
         advice="Request half as much time again as the job needs. Shorter jobs fit into gaps and start sooner.",
-        check=_over_asked,
+        check=_over_requested,
         thresholds=(
             Threshold(
                 name="min_used_ratio",

@@ -15,11 +15,11 @@ HOUR = 3600
 SHARES: Mapping[WorkloadKind, float] = MappingProxyType(
     {
         WorkloadKind.GOOD: 56.0,
-        WorkloadKind.TIME_OVER_ASKED: 6.0,
+        WorkloadKind.TIME_OVER_REQUESTED: 6.0,
         WorkloadKind.GPU_GOOD: 9.0,
         WorkloadKind.FAILED: 3.0,
         WorkloadKind.CANCELLED: 2.0,
-        WorkloadKind.MEMORY_OVER_ASKED: 4.0,
+        WorkloadKind.MEMORY_OVER_REQUESTED: 4.0,
         WorkloadKind.IDLE: 3.0,
         WorkloadKind.SERIAL: 3.0,
         WorkloadKind.TIMED_OUT: 2.0,
@@ -100,7 +100,7 @@ def draw_request(random: Random, kind: WorkloadKind) -> SimulatedRequest:
     run_seconds = _run_seconds(random, kind)
     nodes, cpus, gpus = _size(random, kind)
     memory_gib = cpus * random.choice((2, 2, 3, 4)) if not gpus else 48 * gpus
-    if kind is WorkloadKind.MEMORY_OVER_ASKED:
+    if kind is WorkloadKind.MEMORY_OVER_REQUESTED:
         memory_gib = max(16, cpus * random.choice((8, 12, 16)))
     return SimulatedRequest(
         nodes=nodes,
@@ -133,10 +133,10 @@ def _run_seconds(random: Random, kind: WorkloadKind) -> int:
     shortest = {
         WorkloadKind.FAILED: 20,
         WorkloadKind.CANCELLED: 60,
-        WorkloadKind.TIME_OVER_ASKED: HOUR,
+        WorkloadKind.TIME_OVER_REQUESTED: HOUR,
         WorkloadKind.TINY_REQUESTS: HOUR,
     }
-    longest = {WorkloadKind.TIME_OVER_ASKED: 4 * HOUR}
+    longest = {WorkloadKind.TIME_OVER_REQUESTED: 4 * HOUR}
     run_seconds = max(shortest.get(kind, 2 * HOUR // 3), min(drawn, longest.get(kind, 24 * HOUR)))
     return run_seconds // 60 * 60 if kind is WorkloadKind.TIMED_OUT else run_seconds
 
@@ -145,7 +145,7 @@ def _limit_seconds(random: Random, kind: WorkloadKind, run_seconds: int) -> int:
     """Draw the time limit; round numbers, as people type them."""
     if kind is WorkloadKind.TIMED_OUT:
         return run_seconds
-    if kind is WorkloadKind.TIME_OVER_ASKED:
+    if kind is WorkloadKind.TIME_OVER_REQUESTED:
         return random.choice((24, 24, 48, 72)) * HOUR
     needed = run_seconds * random.uniform(1.05, 1.7)
     return _round_up(needed, (600, 1800, HOUR, 2 * HOUR))

@@ -35,8 +35,8 @@ class WorkloadKind(enum.StrEnum):
     LEAKING = "leaking"
     OUT_OF_MEMORY = "out_of_memory"
     NEAR_LIMIT = "near_limit"
-    MEMORY_OVER_ASKED = "memory_over_asked"
-    TIME_OVER_ASKED = "time_over_asked"
+    MEMORY_OVER_REQUESTED = "memory_over_requested"
+    TIME_OVER_REQUESTED = "time_over_requested"
     TIMED_OUT = "timed_out"
     STOPPED_EARLY = "stopped_early"
     TOO_SHORT = "too_short"
@@ -274,7 +274,7 @@ _SHAPES: Mapping[WorkloadKind, WorkloadShape] = MappingProxyType(
         WorkloadKind.LEAKING: _leaking,
         WorkloadKind.OUT_OF_MEMORY: _killed,
         WorkloadKind.NEAR_LIMIT: _near_limit,
-        WorkloadKind.MEMORY_OVER_ASKED: _little_memory,
+        WorkloadKind.MEMORY_OVER_REQUESTED: _little_memory,
         WorkloadKind.STOPPED_EARLY: _stopping,
         WorkloadKind.SMALL_FILES: _small_files,
         WorkloadKind.TINY_REQUESTS: _tiny_requests,

@@ -28,7 +28,7 @@ from tests.fakes.reports import HOSTILE_NAME, make_finding, make_report
 from tests.unit.jobs.render.test_run_reports import report_on
 
 CONSEQUENCE = Finding(
-    rule="memory_over_asked",
+    rule="memory_over_requested",
     severity=Severity.CRITICAL,
     subject=Subject.MEMORY,
     title="Much of the requested memory was not needed",
@@ -86,7 +86,7 @@ def test_json_and_archive_keep_consequences() -> None:
     report = report_with(CONSEQUENCE)
     (plain,) = json.loads(render_json(report))["findings"]
 
-    assert [("memory_over_asked", "critical", [])] == [
+    assert [("memory_over_requested", "critical", [])] == [
         (each["rule"], each["severity"], each["consequences"]) for each in plain["consequences"]
     ]
     assert report.findings == decode_report(*encode_report(report)).findings

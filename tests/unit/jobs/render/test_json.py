@@ -24,7 +24,7 @@ from tests.fakes.reports import (
 )
 
 COVERAGE = {"nodes", "nodes_measured", "run_ratio", "is_good"}
-SHARE = {"asked", "used", "coverage", "ratio"}
+SHARE = {"requested", "used", "coverage", "ratio"}
 REPORT = {"version", "made_seconds", "worst", "has_warning", "summary", "findings", "charts", "missing"}
 SUMMARY = {
     "record", "run_seconds", "time", "cpu", "memory", "gpu", "io", "nodes", "program_threads", "mean_running_threads",
@@ -37,7 +37,7 @@ RECORD = {
     "exit_signal", "restarts", "cpu_seconds", "reason", "submit_line", "work_dir", "steps", "is_running", "has_ended",
 }  # fmt: skip
 MEMORY = {
-    "asked_bytes", "limit_bytes", "charged_peak_bytes", "working_peak_bytes", "slurm_peak_bytes", "best_peak_bytes",
+    "requested_bytes", "limit_bytes", "charged_peak_bytes", "working_peak_bytes", "slurm_peak_bytes", "best_peak_bytes",
     "ratio", "growth_ratio", "oom_kills", "coverage",
 }  # fmt: skip
 FINDING = {"rule", "severity", "subject", "title", "explanation", "advice", "suggestion", "numbers"}
@@ -90,7 +90,7 @@ def test_a_number_that_is_none_becomes_null() -> None:
         report,
         summary=replace(
             report.summary,
-            time=UsedShare(asked=1.0, used=math.nan),
+            time=UsedShare(requested=1.0, used=math.nan),
             program_threads=MappingProxyType({"a": -math.inf}),
         ),
     )

@@ -29,7 +29,7 @@ from tests.fakes.reports import make_record, make_report
 def with_cpu(ratio: float, state: str = "COMPLETED") -> JobReport:
     report = make_report(make_record(state=state, end_seconds=None if state == "RUNNING" else 1_790_007_200))
     cpu = report.summary.cpu
-    time = replace(cpu.time, used=ratio * (cpu.time.asked or 0.0))
+    time = replace(cpu.time, used=ratio * (cpu.time.requested or 0.0))
     return replace(report, findings=(), summary=replace(report.summary, cpu=replace(cpu, time=time)))
 
 

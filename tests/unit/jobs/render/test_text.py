@@ -166,7 +166,7 @@ def test_busy_gpus_are_not_called_idle() -> None:
 def test_the_memory_of_one_task_of_several_is_not_called_that_of_the_job() -> None:
     report = make_report()
     memory = MemorySummary(
-        asked_bytes=8 * GIB, slurm_peak_bytes=GIB, slurm_peak_is_whole=False, charged_peak_bytes=6 * GIB,
+        requested_bytes=8 * GIB, slurm_peak_bytes=GIB, slurm_peak_is_whole=False, charged_peak_bytes=6 * GIB,
         coverage=Coverage(nodes=1, nodes_measured=1, run_ratio=1.0),
     )  # fmt: skip
     text = render_text(replace(report, summary=replace(report.summary, memory=memory)))
@@ -183,8 +183,8 @@ def test_a_number_that_stands_on_little_says_so() -> None:
     few = Coverage(nodes=4, nodes_measured=3, run_ratio=1.0)
     short = Coverage(nodes=4, nodes_measured=4, run_ratio=0.5)
     report = make_report()
-    cpu = CpuSummary(time=UsedShare(asked=4.0, used=2.0, coverage=few), mean_cores=2.0)
-    memory = MemorySummary(asked_bytes=8 * GIB, working_peak_bytes=4 * GIB, coverage=short)
+    cpu = CpuSummary(time=UsedShare(requested=4.0, used=2.0, coverage=few), mean_cores=2.0)
+    memory = MemorySummary(requested_bytes=8 * GIB, working_peak_bytes=4 * GIB, coverage=short)
     text = render_text(replace(report, summary=replace(report.summary, cpu=cpu, memory=memory)), width=120)
 
     assert "2 of 4 cores busy (measured on 3 of 4 nodes)" in text
@@ -195,13 +195,13 @@ def test_numbers_of_accounting_alone_are_shown() -> None:
     report = make_unmeasured_report(make_record(time_limit_seconds=None))
     summary = replace(
         report.summary,
-        cpu=CpuSummary(time=UsedShare(asked=120.0, used=60.0)),
+        cpu=CpuSummary(time=UsedShare(requested=120.0, used=60.0)),
         memory=MemorySummary(slurm_peak_bytes=GIB),
         time=UsedShare(used=30.0),
-        gpu=GpuSummary(asked=1),
+        gpu=GpuSummary(requested=1),
     )
     text = render_text(replace(report, summary=summary))
-    unstarted = render_text(replace(report, summary=replace(summary, time=UsedShare(asked=60.0))))
+    unstarted = render_text(replace(report, summary=replace(summary, time=UsedShare(requested=60.0))))
 
     assert _line(text, "CPU  ").endswith("50 %]  1 min of 2 min")
     assert "Memory      1 GiB" == _line(text, "Memory      1")
@@ -245,7 +245,7 @@ def test_a_waiting_job_has_not_started_and_a_running_one_still_runs() -> None:
 @pytest.mark.parametrize(("state", "started"), [("PENDING", "not yet"), ("CANCELLED", "never")])
 def test_a_job_that_did_not_run_has_no_numbers(state: str, started: str) -> None:
     record = make_record(state=state, start_seconds=None, end_seconds=None, time_limit_seconds=3600)
-    summary = JobSummary(record=record, run_seconds=0.0, time=UsedShare(asked=3600, used=0.0))
+    summary = JobSummary(record=record, run_seconds=0.0, time=UsedShare(requested=3600, used=0.0))
     text = render_text(JobReport(summary=summary, made_seconds=record.submit_seconds))
 
     assert f"Started         {started}" == _line(text, "Started")
@@ -275,7 +275,7 @@ def test_many_node_names_are_not_all_written() -> None:
 
 def test_use_beyond_the_request_fills_the_bar_and_no_more() -> None:
     report = make_report()
-    time = UsedShare(asked=10.0, used=25.0)
+    time = UsedShare(requested=10.0, used=25.0)
     text = render_text(replace(report, summary=replace(report.summary, time=time)))
 
     assert re.search(r"Time        \[\|{30} 250 %\]", text)

@@ -75,14 +75,14 @@ def test_memory_per_gpu_stays_per_gpu() -> None:
 def test_fewer_gpus_are_requested_by_the_same_option(options: str, expected: str | None) -> None:
     summary = make_summary(
         record=submitted(f"--mem=8G {options}", gres=(Gres(name="gpu", count=2),)),
-        gpu=GpuSummary(asked=2, mean_utilization=0.4, held_idle=1, coverage=covered()),
+        gpu=GpuSummary(requested=2, mean_utilization=0.4, held_idle=1, coverage=covered()),
     )
     assert ((expected,) if expected else ()) == header(summary)
 
 
 def test_fewer_gpus_are_worth_their_hours() -> None:
     gpus = {"gres": (Gres(name="gpu", count=2),)}
-    gpu = GpuSummary(asked=2, mean_utilization=0.4, held_idle=1, coverage=covered())
+    gpu = GpuSummary(requested=2, mean_utilization=0.4, held_idle=1, coverage=covered())
     made = suggest(make_summary(record=submitted("--mem=8G", **gpus), gpu=gpu))
     assert made is not None
     assert 2 * HOUR == made.freed.gpu_seconds
@@ -93,14 +93,14 @@ def test_fewer_gpus_are_worth_their_hours() -> None:
 def test_memory_per_gpu_is_raised_with_fewer_gpus() -> None:
     summary = make_summary(
         record=submitted("--gpus=2 --mem-per-gpu=4G", gres=(Gres(name="gpu", count=2),)),
-        gpu=GpuSummary(asked=2, mean_utilization=0.4, held_idle=1, coverage=covered()),
+        gpu=GpuSummary(requested=2, mean_utilization=0.4, held_idle=1, coverage=covered()),
     )
     # One GPU comes with 4 GiB, and the job needed 6 GiB: 7.2, up to 8 GiB.
     assert ("#SBATCH --gpus=1", "#SBATCH --mem-per-gpu=8G") == header(summary)
 
 
 def test_idle_nodes_are_left_out_with_their_cores() -> None:
-    summary = with_nodes(4.0, 0.0, busy=0.5, memory={"asked_bytes": None})
+    summary = with_nodes(4.0, 0.0, busy=0.5, memory={"requested_bytes": None})
     made = suggest(summary, lines=("#SBATCH --nodes=1",))
     assert made is not None
     assert ("#SBATCH --nodes=1",) == made.lines
@@ -115,7 +115,7 @@ def test_idle_nodes_of_a_number_of_tasks_are_kept() -> None:
 
 
 def test_tasks_that_fit_on_fewer_nodes_keep_cores_and_memory() -> None:
-    summary = with_nodes(4.0, 4.0, memory={"asked_bytes": 16 * GIB, "working_peak_bytes": 2 * GIB})
+    summary = with_nodes(4.0, 4.0, memory={"requested_bytes": 16 * GIB, "working_peak_bytes": 2 * GIB})
     record = replace(summary.record, submit_line="sbatch --nodes=2 --ntasks-per-node=4 --mem=8G x.sh")
     line = "#SBATCH --nodes=1 --ntasks-per-node=8 --mem=16G"
     finding = found(line, enough_nodes=1.0)
@@ -128,7 +128,7 @@ def test_tasks_that_fit_on_fewer_nodes_keep_cores_and_memory() -> None:
 
 
 def test_tasks_on_fewer_nodes_without_a_memory_option_keep_their_memory() -> None:
-    summary = with_nodes(4.0, 4.0, memory={"asked_bytes": 16 * GIB})
+    summary = with_nodes(4.0, 4.0, memory={"requested_bytes": 16 * GIB})
     finding = found("#SBATCH --nodes=1", enough_nodes=1.0)
     report = JobReport(summary=summary, made_seconds=0, findings=(finding,))
     made = suggest_resubmission(report)
@@ -137,6 +137,6 @@ def test_tasks_on_fewer_nodes_without_a_memory_option_keep_their_memory() -> Non
 
 
 def test_memory_of_idle_nodes_is_freed() -> None:
-    made = suggest(with_nodes(4.0, 0.0, memory={"asked_bytes": 16 * GIB}), lines=("#SBATCH --nodes=1",))
+    made = suggest(with_nodes(4.0, 0.0, memory={"requested_bytes": 16 * GIB}), lines=("#SBATCH --nodes=1",))
     assert made is not None
     assert 8 * GIB * 2 * HOUR == made.freed.memory_byte_seconds

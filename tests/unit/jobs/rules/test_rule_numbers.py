@@ -37,7 +37,7 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
     nodes = tuple(NodeSummary(node=f"n{i}", working_peak_bytes=peak, cpus=4.0) for i, peak in enumerate(peaks))
     return make_summary(
         record={"node_count": 2, "cpus": 8, **changed},
-        memory={"asked_bytes": 16 * GIB, "working_peak_bytes": sum(peaks)},
+        memory={"requested_bytes": 16 * GIB, "working_peak_bytes": sum(peaks)},
         nodes=nodes,
         coverage=covered(2),
     )
@@ -84,9 +84,9 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
             ["30 min", "25 %", "2 h"],
         ),
         (
-            "memory_over_asked",
+            "memory_over_requested",
             make_summary(memory={"working_peak_bytes": 2 * GIB}),
-            {"asked_bytes": 8 * GIB, "peak_bytes": 2 * GIB, "used_ratio": 0.25},
+            {"requested_bytes": 8 * GIB, "peak_bytes": 2 * GIB, "used_ratio": 0.25},
             ["8 GiB", "2 GiB", "25 %"],
         ),
         # Half of 16 GiB is 8 GiB for each node; the node nearest to its limit counts.
@@ -111,7 +111,7 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
             ["1.5 times", "6 GiB"],
         ),
         (
-            "time_over_asked",
+            "time_over_requested",
             make_summary(record={"time_limit_seconds": 28800}),
             {"limit_seconds": 28800.0, "run_seconds": 7200.0, "used_ratio": 0.25},
             ["8 h", "2 h", "25 %"],
@@ -196,9 +196,9 @@ MIN_RUN_SECONDS = [
     ("cpu_uneven_over_time", 300.0, make_summary(busy=0.5, cpu={"peak_cores": 4.0})),
     ("core_imbalance", 300.0, with_cores(1000.0, 400.0)),
     ("serial_code", 300.0, make_summary(busy=0.25)),
-    ("memory_over_asked", 300.0, make_summary(memory={"working_peak_bytes": GIB})),
+    ("memory_over_requested", 300.0, make_summary(memory={"working_peak_bytes": GIB})),
     ("memory_growing", 1800.0, make_summary(memory={"growth_ratio": 2.0})),
-    ("time_over_asked", 900.0, make_summary(record={"time_limit_seconds": 864000})),
+    ("time_over_requested", 900.0, make_summary(record={"time_limit_seconds": 864000})),
     ("gpu_held_without_process", 300.0, with_gpus(held_idle=2)),
     ("gpu_idle", 300.0, with_gpus(mean_utilization=0.0)),
     ("gpu_low", 300.0, with_gpus(mean_utilization=0.1)),
@@ -301,26 +301,26 @@ def test_threads_are_limited_in_a_job_of_one_task(tasks: int, is_suggested: bool
         # 8 GiB for each node, half as much again is 12 GiB, for 4 cores 3 GiB each.
         ("oom_kill", on_two_nodes(GIB, GIB, state="OUT_OF_MEMORY", **PER_CORE), "#SBATCH --mem-per-cpu=3G"),
         # 6.5 GiB x 1.2 = 7.8, up to 8 GiB: no less than each node had.
-        ("memory_over_asked", on_two_nodes(0.0, 6.5 * GIB), ""),
+        ("memory_over_requested", on_two_nodes(0.0, 6.5 * GIB), ""),
         # 5.5 GiB x 1.2 = 6.6, up to 7 GiB: less than a fifth below 8 GiB makes no difference.
-        ("memory_over_asked", on_two_nodes(0.0, 5.5 * GIB), ""),
+        ("memory_over_requested", on_two_nodes(0.0, 5.5 * GIB), ""),
         # 4.5 GiB x 1.2 = 5.4, up to 6 GiB.
-        ("memory_over_asked", on_two_nodes(0.0, 4.5 * GIB), "#SBATCH --mem=6G"),
+        ("memory_over_requested", on_two_nodes(0.0, 4.5 * GIB), "#SBATCH --mem=6G"),
         # Nodes are unknown: half of 6 GiB each, x 1.2 = 3.6, up to 3.75 GiB.
         (
-            "memory_over_asked",
+            "memory_over_requested",
             make_summary(
                 record={"node_count": 2, "cpus": 8}, nodes=(),
-                memory={"asked_bytes": 16 * GIB, "working_peak_bytes": 6 * GIB},
+                memory={"requested_bytes": 16 * GIB, "working_peak_bytes": 6 * GIB},
             ),
             "#SBATCH --mem=3840M",
         ),
         # 960 MiB for each of 4 cores.
         (
-            "memory_over_asked",
+            "memory_over_requested",
             make_summary(
                 record={"node_count": 2, "cpus": 8, **PER_CORE}, nodes=(),
-                memory={"asked_bytes": 16 * GIB, "working_peak_bytes": 6 * GIB},
+                memory={"requested_bytes": 16 * GIB, "working_peak_bytes": 6 * GIB},
             ),
             "#SBATCH --mem-per-cpu=960M",
         ),
@@ -329,7 +329,7 @@ def test_threads_are_limited_in_a_job_of_one_task(tasks: int, is_suggested: bool
             "too_many_nodes",
             make_summary(
                 record={"node_count": 6, "cpus": 24, "submit_line": "sbatch -N6 --ntasks-per-node=4 --mem=10G x"},
-                memory={"asked_bytes": 60 * GIB, "working_peak_bytes": 40 * GIB},
+                memory={"requested_bytes": 60 * GIB, "working_peak_bytes": 40 * GIB},
             ),
             "#SBATCH --nodes=2 --ntasks-per-node=12 --mem=30G",
         ),
@@ -341,7 +341,7 @@ def test_threads_are_limited_in_a_job_of_one_task(tasks: int, is_suggested: bool
         ),
         # 2 h x 1.5 = 3 h.
         (
-            "time_over_asked",
+            "time_over_requested",
             make_summary(record={"time_limit_seconds": 14401}, run_seconds=7200.0),
             "#SBATCH --time=03:00:00",
         ),
@@ -359,12 +359,12 @@ def test_peak_that_slurm_saw_does_not_raise_the_need_of_other_nodes() -> None:
     )
     summary = make_summary(
         record={"node_count": 2, "cpus": 6, **PER_CORE},
-        memory={"asked_bytes": 120 * GIB, "working_peak_bytes": 12 * GIB, "slurm_peak_bytes": 10 * GIB},
+        memory={"requested_bytes": 120 * GIB, "working_peak_bytes": 12 * GIB, "slurm_peak_bytes": 10 * GIB},
         nodes=nodes,
         coverage=covered(2),
     )
 
-    assert "#SBATCH --mem-per-cpu=3G" == found("memory_over_asked", summary).suggestion
+    assert "#SBATCH --mem-per-cpu=3G" == found("memory_over_requested", summary).suggestion
 
 
 @pytest.mark.parametrize(

@@ -99,46 +99,50 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("stopped_early", make_summary(record={"suspended_seconds": 14400}, cpu={"idle_tail_seconds": 3600.0}), None),
     ("cpu_uneven_over_time", make_summary(busy=0.5, record={"suspended_seconds": 1}, cpu={"peak_cores": 4.0}), None),
     # Slurm gave two threads of one core to a job that asked for one, or eight cores for the memory of one.
-    ("serial_code", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 1}), None),
-    ("cpu_idle", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 1}), None),
+    ("serial_code", make_summary(busy=0.5, record={"cpus": 2, "requested_cpus": 1}), None),
+    ("cpu_idle", make_summary(busy=0.5, record={"cpus": 2, "requested_cpus": 1}), None),
     (
         "cpu_uneven_over_time",
-        make_summary(busy=0.4, record={"cpus": 2, "asked_cpus": 1}, cpu={"peak_cores": 2.0}),
+        make_summary(busy=0.4, record={"cpus": 2, "requested_cpus": 1}, cpu={"peak_cores": 2.0}),
         None,
     ),
-    ("serial_code", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 2}), WARNING),
-    ("cpu_idle", make_summary(busy=0.4, record={"cpus": 8, "asked_cpus": 4}), None),  # 3.2 of 4
-    ("cpu_idle", make_summary(busy=0.39, record={"cpus": 8, "asked_cpus": 4}), WARNING),
-    ("cpu_idle", make_summary(busy=0.24, record={"cpus": 8, "asked_cpus": 4}), WARNING),  # 1.92 of 4
-    ("cpu_idle", make_summary(busy=0.1, record={"cpus": 8, "asked_cpus": 4}), CRITICAL),  # 0.8 of 4
+    ("serial_code", make_summary(busy=0.5, record={"cpus": 2, "requested_cpus": 2}), WARNING),
+    ("cpu_idle", make_summary(busy=0.4, record={"cpus": 8, "requested_cpus": 4}), None),  # 3.2 of 4
+    ("cpu_idle", make_summary(busy=0.39, record={"cpus": 8, "requested_cpus": 4}), WARNING),
+    ("cpu_idle", make_summary(busy=0.24, record={"cpus": 8, "requested_cpus": 4}), WARNING),  # 1.92 of 4
+    ("cpu_idle", make_summary(busy=0.1, record={"cpus": 8, "requested_cpus": 4}), CRITICAL),  # 0.8 of 4
     # Whoever asks for whole nodes asks for all of their cores.
     (
         "cpu_idle",
-        make_summary(busy=0.4, record={"cpus": 8, "asked_cpus": 4, "submit_line": "sbatch --exclusive x"}),
+        make_summary(busy=0.4, record={"cpus": 8, "requested_cpus": 4, "submit_line": "sbatch --exclusive x"}),
         WARNING,
     ),
-    # memory_over_asked: below half of 8 GiB, critical below a tenth; at least 1 GiB unused and above 1 GiB a core.
-    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 4 * GIB}), None),
-    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 4 * GIB - 1}), WARNING),
-    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 0.8 * GIB}), WARNING),
-    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 0.79 * GIB}), CRITICAL),
-    ("memory_over_asked", make_summary(memory={"working_peak_bytes": GIB, "asked_bytes": 4 * GIB}), None),
-    ("memory_over_asked", make_summary(memory={"working_peak_bytes": GIB, "asked_bytes": 4 * GIB + 1}), WARNING),
+    # memory_over_requested: below half of 8 GiB, critical below a tenth; at least 1 GiB unused and above 1 GiB a core.
+    ("memory_over_requested", make_summary(memory={"working_peak_bytes": 4 * GIB}), None),
+    ("memory_over_requested", make_summary(memory={"working_peak_bytes": 4 * GIB - 1}), WARNING),
+    ("memory_over_requested", make_summary(memory={"working_peak_bytes": 0.8 * GIB}), WARNING),
+    ("memory_over_requested", make_summary(memory={"working_peak_bytes": 0.79 * GIB}), CRITICAL),
+    ("memory_over_requested", make_summary(memory={"working_peak_bytes": GIB, "requested_bytes": 4 * GIB}), None),
     (
-        "memory_over_asked",
-        make_summary(record={"cpus": 1}, memory={"working_peak_bytes": 0.2 * GIB, "asked_bytes": 1.1 * GIB}),
+        "memory_over_requested",
+        make_summary(memory={"working_peak_bytes": GIB, "requested_bytes": 4 * GIB + 1}),
+        WARNING,
+    ),
+    (
+        "memory_over_requested",
+        make_summary(record={"cpus": 1}, memory={"working_peak_bytes": 0.2 * GIB, "requested_bytes": 1.1 * GIB}),
         None,
     ),
     (
-        "memory_over_asked",
-        make_summary(record={"cpus": 1}, memory={"working_peak_bytes": 0.2 * GIB, "asked_bytes": 1.2 * GIB}),
+        "memory_over_requested",
+        make_summary(record={"cpus": 1}, memory={"working_peak_bytes": 0.2 * GIB, "requested_bytes": 1.2 * GIB}),
         WARNING,
     ),
-    ("memory_over_asked", make_summary(run_seconds=299.0, memory={"working_peak_bytes": GIB}), None),
-    ("memory_over_asked", make_summary(record={"state": "FAILED"}, memory={"working_peak_bytes": GIB}), None),
-    ("memory_over_asked", make_summary(record={"state": "RUNNING"}, memory={"working_peak_bytes": GIB}), None),
-    ("memory_over_asked", make_summary(record={"state": "TIMEOUT"}, memory={"working_peak_bytes": GIB}), WARNING),
-    ("memory_over_asked", make_summary(memory={"asked_bytes": None, "working_peak_bytes": GIB}), None),
+    ("memory_over_requested", make_summary(run_seconds=299.0, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_requested", make_summary(record={"state": "FAILED"}, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_requested", make_summary(record={"state": "RUNNING"}, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_requested", make_summary(record={"state": "TIMEOUT"}, memory={"working_peak_bytes": GIB}), WARNING),
+    ("memory_over_requested", make_summary(memory={"requested_bytes": None, "working_peak_bytes": GIB}), None),
     # memory_near_limit: from 95 % of a node's limit on.
     ("memory_near_limit", near(94.9, 100.0), None),
     ("memory_near_limit", near(95.0, 100.0), WARNING),
@@ -146,7 +150,7 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("memory_near_limit", near(7.5 * GIB), None),
     (
         "memory_near_limit",
-        make_summary(memory={"asked_bytes": None}, nodes=(NodeSummary(node="n1", working_peak_bytes=7.9 * GIB),)),
+        make_summary(memory={"requested_bytes": None}, nodes=(NodeSummary(node="n1", working_peak_bytes=7.9 * GIB),)),
         None,
     ),
     # oom_kill: any.
@@ -160,17 +164,17 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("memory_growing", make_summary(memory={"growth_ratio": 2.0, "working_peak_bytes": GIB - 1}), None),
     ("memory_growing", make_summary(memory={"growth_ratio": 2.0}, run_seconds=1799.0), None),
     ("memory_growing", make_summary(memory={"growth_ratio": 2.0}, run_seconds=1800.0), WARNING),
-    ("memory_growing", make_summary(memory={"growth_ratio": 2.0, "asked_bytes": None}), INFO),
-    # time_over_asked: below half of the limit, a warning below a tenth, at least 1 h unused, from 900 s on.
-    ("time_over_asked", make_summary(record={"time_limit_seconds": 14400}), None),
-    ("time_over_asked", make_summary(record={"time_limit_seconds": 14401}), INFO),
-    ("time_over_asked", make_summary(record={"time_limit_seconds": 72000}), INFO),
-    ("time_over_asked", make_summary(record={"time_limit_seconds": 72001}), WARNING),
-    ("time_over_asked", make_summary(record={"time_limit_seconds": 4500}, run_seconds=901.0), None),
-    ("time_over_asked", make_summary(record={"time_limit_seconds": 4500}, run_seconds=900.0), INFO),
-    ("time_over_asked", make_summary(record={"time_limit_seconds": 90000}, run_seconds=899.0), None),
-    ("time_over_asked", make_summary(record={"time_limit_seconds": 90000, "state": "FAILED"}), None),
-    ("time_over_asked", make_summary(record={"time_limit_seconds": None}), None),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0, "requested_bytes": None}), INFO),
+    # time_over_requested: below half of the limit, a warning below a tenth, at least 1 h unused, from 900 s on.
+    ("time_over_requested", make_summary(record={"time_limit_seconds": 14400}), None),
+    ("time_over_requested", make_summary(record={"time_limit_seconds": 14401}), INFO),
+    ("time_over_requested", make_summary(record={"time_limit_seconds": 72000}), INFO),
+    ("time_over_requested", make_summary(record={"time_limit_seconds": 72001}), WARNING),
+    ("time_over_requested", make_summary(record={"time_limit_seconds": 4500}, run_seconds=901.0), None),
+    ("time_over_requested", make_summary(record={"time_limit_seconds": 4500}, run_seconds=900.0), INFO),
+    ("time_over_requested", make_summary(record={"time_limit_seconds": 90000}, run_seconds=899.0), None),
+    ("time_over_requested", make_summary(record={"time_limit_seconds": 90000, "state": "FAILED"}), None),
+    ("time_over_requested", make_summary(record={"time_limit_seconds": None}), None),
     # timed_out, node_failed: by state.
     ("timed_out", make_summary(record={"state": "TIMEOUT"}), CRITICAL),
     ("timed_out", make_summary(record={"state": "COMPLETED"}), None),
@@ -264,8 +268,8 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("too_many_nodes", make_summary(record={"node_count": 2, "cpus": 16}), INFO),
     ("too_many_nodes", make_summary(record={"node_count": 2, "cpus": 17}), None),
     ("too_many_nodes", make_summary(record={"node_count": 1, "cpus": 1}), None),
-    ("too_many_nodes", make_summary(record={"node_count": 2}, memory={"asked_bytes": 32 * GIB}), INFO),
-    ("too_many_nodes", make_summary(record={"node_count": 2}, memory={"asked_bytes": 32 * GIB + 1}), None),
+    ("too_many_nodes", make_summary(record={"node_count": 2}, memory={"requested_bytes": 32 * GIB}), INFO),
+    ("too_many_nodes", make_summary(record={"node_count": 2}, memory={"requested_bytes": 32 * GIB + 1}), None),
     ("too_many_nodes", make_summary(record={"node_count": 2}, run_seconds=299.0), None),
     ("too_many_nodes", make_summary(record={"node_count": 2, "gres": (Gres(name="gpu", count=2),)}), None),
 ]
@@ -278,7 +282,7 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
 def test_enough_nodes_are_counted_in_nodes_of_the_cluster(
     cpus: float | None, memory: float | None, expected: float | None
 ) -> None:
-    spread = make_summary(record={"node_count": 8, "cpus": 32}, memory={"asked_bytes": 32 * GIB})
+    spread = make_summary(record={"node_count": 8, "cpus": 32}, memory={"requested_bytes": 32 * GIB})
     sized = replace(spread, node_cpus=cpus, node_memory_bytes=memory)
 
     found = [finding.numbers["enough_nodes"] for finding in all_findings(sized) if finding.rule == "too_many_nodes"]
@@ -291,7 +295,7 @@ def test_rule_speaks_on_its_side_of_the_threshold(rule: str, summary: JobSummary
 
 
 def test_completed_job_is_checked_by_accounting_where_nothing_was_measured() -> None:
-    told = UsedShare(asked=28800.0, used=14400.0)
+    told = UsedShare(requested=28800.0, used=14400.0)
     unmeasured = Coverage(nodes=1, nodes_measured=0, run_ratio=0.0)
     completed = make_summary(cpu={"time": told}, coverage=unmeasured)
 
@@ -301,23 +305,23 @@ def test_completed_job_is_checked_by_accounting_where_nothing_was_measured() -> 
 
 
 def test_memory_that_slurm_saw_in_use_was_needed() -> None:
-    seen = {"asked_bytes": 64 * GIB, "working_peak_bytes": 2 * GIB, "slurm_peak_bytes": 50 * GIB}
+    seen = {"requested_bytes": 64 * GIB, "working_peak_bytes": 2 * GIB, "slurm_peak_bytes": 50 * GIB}
     summary = make_summary(memory=seen | {"slurm_peak_is_whole": False})
 
-    assert severity(summary, "memory_over_asked") is None
+    assert severity(summary, "memory_over_requested") is None
     assert 50 * GIB == summary.memory.best_peak_bytes
 
 
 def test_max_rss_of_one_task_stands_for_the_job_but_that_of_one_of_many_does_not() -> None:
     told = {"working_peak_bytes": None, "slurm_peak_bytes": GIB, "coverage": covered(run_ratio=0.0)}
 
-    assert INFO == severity(make_summary(memory=told), "memory_over_asked")
-    assert severity(make_summary(memory=told | {"slurm_peak_is_whole": False}), "memory_over_asked") is None
+    assert INFO == severity(make_summary(memory=told), "memory_over_requested")
+    assert severity(make_summary(memory=told | {"slurm_peak_is_whole": False}), "memory_over_requested") is None
 
 
 def test_max_rss_alone_suggests_no_memory() -> None:
     # It misses peaks: a request a fifth above it could get the next run OOM-killed.
-    told = {"asked_bytes": 64 * GIB, "working_peak_bytes": None, "slurm_peak_bytes": 0.5 * GIB}
+    told = {"requested_bytes": 64 * GIB, "working_peak_bytes": None, "slurm_peak_bytes": 0.5 * GIB}
     summary = make_summary(
         memory=told | {"coverage": covered(run_ratio=0.0)},
         record={"submit_line": "sbatch --cpus-per-task=4 --mem-per-cpu=16G x", "memory_bytes": 64 << 30},
@@ -325,8 +329,8 @@ def test_max_rss_alone_suggests_no_memory() -> None:
     )
     findings = {finding.rule: finding for finding in judge(summary)}
 
-    assert (INFO, "") == (findings["memory_over_asked"].severity, findings["memory_over_asked"].suggestion)
-    assert "misses peaks" in findings["memory_over_asked"].explanation
+    assert (INFO, "") == (findings["memory_over_requested"].severity, findings["memory_over_requested"].suggestion)
+    assert "misses peaks" in findings["memory_over_requested"].explanation
     # Fewer cores keep the memory.
     assert "#SBATCH --cpus-per-task=1 --mem-per-cpu=64G" == findings["serial_code"].suggestion
 
@@ -345,7 +349,7 @@ KILLED = {"state": "FAILED", "exit_signal": 9}
         (KILLED | {"exit_signal": 11}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
         (KILLED | {"exit_signal": None}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
         ({"state": "COMPLETED"}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
-        (KILLED, {"slurm_peak_bytes": 21.2 * GIB, "asked_bytes": None}, ""),
+        (KILLED, {"slurm_peak_bytes": 21.2 * GIB, "requested_bytes": None}, ""),
     ],
 )
 def test_job_killed_above_its_memory_is_explained(
@@ -380,8 +384,8 @@ def test_job_that_hung_is_not_told_to_request_more_time() -> None:
         (make_summary(busy=0.5, cpu={"idle_tail_seconds": 3600.0, "peak_cores": 4.0}), "stopped_early",
          {"cpu_idle", "cpu_uneven_over_time"}),
         (make_summary(record={"state": "OUT_OF_MEMORY"}, memory={"working_peak_bytes": GIB}), "oom_kill",
-         {"memory_over_asked", "memory_near_limit"}),
-        (make_summary(memory={"working_peak_bytes": GIB, "oom_kills": 3}), "oom_kill", {"memory_over_asked"}),
+         {"memory_over_requested", "memory_near_limit"}),
+        (make_summary(memory={"working_peak_bytes": GIB, "oom_kills": 3}), "oom_kill", {"memory_over_requested"}),
         (with_gpus(held_idle=2, mean_utilization=0.0), "gpu_held_without_process", {"gpu_idle", "gpu_low"}),
         (with_gpus(mean_utilization=0.0), "gpu_idle", {"gpu_low"}),
         (with_gpus(4, held_idle=1, mean_utilization=0.0), "gpu_idle", {"gpu_held_without_process", "gpu_low"}),

@@ -23,7 +23,7 @@ def busy(cores: float, submit_line: str, *, peak_bytes: float | None = 40 * GIB,
     return make_summary(
         record={"cpus": 16, "submit_line": submit_line} | record,
         busy=cores / 16,
-        memory={"asked_bytes": 64 * GIB, "working_peak_bytes": peak_bytes},
+        memory={"requested_bytes": 64 * GIB, "working_peak_bytes": peak_bytes},
     )
 
 
@@ -60,7 +60,7 @@ def test_job_keeps_its_memory_with_fewer_cores(rule: str, summary: JobSummary, e
 
 
 def test_memory_that_was_not_requested_is_not_reported() -> None:
-    summary = make_summary(busy=0.25, memory={"asked_bytes": None}, record={"submit_line": "sbatch -c4 x"})
+    summary = make_summary(busy=0.25, memory={"requested_bytes": None}, record={"submit_line": "sbatch -c4 x"})
 
     assert "#SBATCH --cpus-per-task=1" == found(summary, "serial_code").suggestion
 
@@ -68,9 +68,10 @@ def test_memory_that_was_not_requested_is_not_reported() -> None:
 @pytest.mark.parametrize("submit_line", [PER_CORE, "sbatch --mem-per-cpu=4G x"])
 def test_line_for_memory_per_core_is_not_given_beside_fewer_cores(submit_line: str) -> None:
     # 10 GiB x 1.2 = 12 GiB are 768 MiB for each of 16 cores: with 4 cores that were 3 GiB.
-    assert "" == found(busy(4, submit_line, peak_bytes=10 * GIB), "memory_over_asked").suggestion
+    assert "" == found(busy(4, submit_line, peak_bytes=10 * GIB), "memory_over_requested").suggestion
     assert (
-        "#SBATCH --mem-per-cpu=768M" == found(busy(16, PER_CORE, peak_bytes=10 * GIB), "memory_over_asked").suggestion
+        "#SBATCH --mem-per-cpu=768M"
+        == found(busy(16, PER_CORE, peak_bytes=10 * GIB), "memory_over_requested").suggestion
     )
 
 
@@ -118,7 +119,7 @@ def test_memory_is_in_the_sentence_where_the_cores_option_is_unknown() -> None:
 
 def test_what_was_already_requested_is_not_suggested() -> None:
     # 3 of 16 cores were busy, up to 8 at once. Slurm gave 16 for 8 that were asked for.
-    changed = {"cpus": 16, "asked_cpus": 8, "submit_line": "sbatch -c8 --mem=8G x"}
+    changed = {"cpus": 16, "requested_cpus": 8, "submit_line": "sbatch -c8 --mem=8G x"}
     at_8 = found(make_summary(record=changed, busy=3 / 16, cpu={"peak_cores": 8.0}), "cpu_idle")
     at_5 = found(make_summary(record=changed, busy=3 / 16, cpu={"peak_cores": 5.0}), "cpu_idle")
 
@@ -127,12 +128,12 @@ def test_what_was_already_requested_is_not_suggested() -> None:
 
 
 def on_nodes(
-    *parts: tuple[float, float | None], asked_bytes: float, record: dict[str, Any] | None = None, **memory: Any
+    *parts: tuple[float, float | None], requested_bytes: float, record: dict[str, Any] | None = None, **memory: Any
 ) -> JobSummary:
     """Make a job that needed so many bytes with so many cores on each of its nodes."""
     nodes = tuple(NodeSummary(node=f"n{i}", working_peak_bytes=peak, cpus=c) for i, (peak, c) in enumerate(parts))
     cpus = round(sum(cores or 0.0 for _, cores in parts))
-    told = {"working_peak_bytes": sum(peak for peak, _ in parts), "asked_bytes": asked_bytes} | memory
+    told = {"working_peak_bytes": sum(peak for peak, _ in parts), "requested_bytes": requested_bytes} | memory
     changed = {"node_count": len(parts), "cpus": cpus, "submit_line": "sbatch --mem-per-cpu=20G x"} | (record or {})
     return make_summary(record=changed, memory=told, nodes=nodes, coverage=covered(len(parts)))
 
@@ -141,29 +142,29 @@ def on_nodes(
     ("summary", "expected"),
     [
         # 10 GiB x 1.2 = 12 GiB on the node that gave one core.
-        (on_nodes((10 * GIB, 7.0), (10 * GIB, 1.0), asked_bytes=160 * GIB), "#SBATCH --mem-per-cpu=12G"),
+        (on_nodes((10 * GIB, 7.0), (10 * GIB, 1.0), requested_bytes=160 * GIB), "#SBATCH --mem-per-cpu=12G"),
         # 10 x 1.2 = 12 GiB on 4 cores are 3; 2 x 1.2 = 2.4, up to 2.5 GiB on 2 cores are 1.25.
-        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), asked_bytes=120 * GIB), "#SBATCH --mem-per-cpu=3G"),
+        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), requested_bytes=120 * GIB), "#SBATCH --mem-per-cpu=3G"),
         # 12 GiB for each of 8 cores are 96 GiB: no less than was asked for.
-        (on_nodes((10 * GIB, 7.0), (10 * GIB, 1.0), asked_bytes=96 * GIB), ""),
-        (on_nodes((10 * GIB, 7.0), (10 * GIB, None), asked_bytes=160 * GIB), ""),
+        (on_nodes((10 * GIB, 7.0), (10 * GIB, 1.0), requested_bytes=96 * GIB), ""),
+        (on_nodes((10 * GIB, 7.0), (10 * GIB, None), requested_bytes=160 * GIB), ""),
         # Slurm saw 15 GiB in one task, on either node: 18 GiB for 2 cores.
-        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), asked_bytes=120 * GIB, slurm_peak_bytes=15 * GIB),
+        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), requested_bytes=120 * GIB, slurm_peak_bytes=15 * GIB),
          "#SBATCH --mem-per-cpu=9G"),
-        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), asked_bytes=120 * GIB, slurm_peak_bytes=9 * GIB),
+        (on_nodes((10 * GIB, 4.0), (2 * GIB, 2.0), requested_bytes=120 * GIB, slurm_peak_bytes=9 * GIB),
          "#SBATCH --mem-per-cpu=3G"),
-        (on_nodes((10 * GIB, 4.0), (2 * GIB, 4.0), asked_bytes=160 * GIB, slurm_peak_bytes=15 * GIB,
+        (on_nodes((10 * GIB, 4.0), (2 * GIB, 4.0), requested_bytes=160 * GIB, slurm_peak_bytes=15 * GIB,
                   record={"submit_line": "sbatch --mem=80G x"}), "#SBATCH --mem=18G"),
     ],
 )  # fmt: skip
 def test_less_memory_is_enough_for_the_neediest_node(summary: JobSummary, expected: str) -> None:
-    assert expected == found(summary, "memory_over_asked").suggestion
+    assert expected == found(summary, "memory_over_requested").suggestion
 
 
 def test_more_memory_is_suggested_per_core_where_the_job_requested_it_so() -> None:
     killed = busy(16, PER_CORE, state="OUT_OF_MEMORY")
-    near = on_nodes((20 * GIB, 1.0), asked_bytes=20 * GIB)
-    unknown = on_nodes((20 * GIB, None), asked_bytes=20 * GIB)
+    near = on_nodes((20 * GIB, 1.0), requested_bytes=20 * GIB)
+    unknown = on_nodes((20 * GIB, None), requested_bytes=20 * GIB)
 
     # 64 GiB x 1.5 = 96 GiB for 16 cores; 20 GiB x 1.2 = 24 GiB for one.
     assert "#SBATCH --mem-per-cpu=6G" == found(killed, "oom_kill").suggestion

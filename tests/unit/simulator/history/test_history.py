@@ -13,7 +13,7 @@ from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import RULES, judge
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.rule import Finding
-from slurmscope.jobs.summarize import summarise
+from slurmscope.jobs.summarize import summarize
 from slurmscope.reports.make import measure
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
@@ -41,14 +41,14 @@ EXPECTED: dict[WorkloadKind, set[str]] = {
     # A quarter of the cores at half of the load leaves about 80 % busy.
     WorkloadKind.CORE_IMBALANCE: {"core_imbalance", "core_imbalance(cpu_idle)"},
     # The first node works as it should: cores and memory of the others are idle.
-    WorkloadKind.NODE_IMBALANCE: {"node_imbalance(memory_over_asked, cpu_idle)"},
+    WorkloadKind.NODE_IMBALANCE: {"node_imbalance(memory_over_requested, cpu_idle)"},
     WorkloadKind.SPREAD: {"too_many_nodes"},
     WorkloadKind.LEAKING: {"memory_growing"},
     # That memory grew is a sentence of the finding.
     WorkloadKind.OUT_OF_MEMORY: {"oom_kill"},
     WorkloadKind.NEAR_LIMIT: {"memory_near_limit"},
-    WorkloadKind.MEMORY_OVER_ASKED: {"memory_over_asked"},
-    WorkloadKind.TIME_OVER_ASKED: {"time_over_asked"},
+    WorkloadKind.MEMORY_OVER_REQUESTED: {"memory_over_requested"},
+    WorkloadKind.TIME_OVER_REQUESTED: {"time_over_requested"},
     WorkloadKind.TIMED_OUT: {"timed_out"},
     # With one core, the load does not vary.
     WorkloadKind.STOPPED_EARLY: {"stopped_early(cpu_idle)", "stopped_early(cpu_idle, cpu_uneven_over_time)"},
@@ -96,7 +96,7 @@ def findings_of(job: PastJob) -> str:
     answers = measure(
         SimulatedSeries({job.record.job_id: job.workload}.get), [job.record], now_seconds=NOW, until=math.inf
     )
-    summary = summarise(job.record, answers.of(job.record.job_id), now_seconds=NOW)
+    summary = summarize(job.record, answers.of(job.record.job_id), now_seconds=NOW)
     sized = replace(summary, node_cpus=16.0, node_memory_bytes=float(32 << 30))
     return " ".join(describe(finding) for finding in judge(sized))
 
@@ -110,7 +110,7 @@ def describe(finding: Finding) -> str:
 def test_each_kind_of_workload_has_its_one_finding(kind: WorkloadKind) -> None:
     found = {findings_of(job_of(kind, seed)) for seed in range(6)}
     # The time limit is drawn independently of the workload.
-    other = "" if kind is WorkloadKind.TIME_OVER_ASKED else "time_over_asked"
+    other = "" if kind is WorkloadKind.TIME_OVER_REQUESTED else "time_over_requested"
     assert {text.removesuffix(other).rstrip() for text in found} <= EXPECTED[kind]
 
 
@@ -156,7 +156,7 @@ def test_most_jobs_of_the_past_are_fair() -> None:
         for kind in (
             WorkloadKind.GOOD,
             WorkloadKind.GPU_GOOD,
-            WorkloadKind.TIME_OVER_ASKED,
+            WorkloadKind.TIME_OVER_REQUESTED,
             WorkloadKind.FAILED,
             WorkloadKind.CANCELLED,
         )

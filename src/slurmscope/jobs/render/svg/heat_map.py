@@ -9,7 +9,7 @@ from datetime import UTC, tzinfo
 from statistics import median
 
 from slurmscope.core.units import NOT_MEASURED, format_some
-from slurmscope.jobs.heat_maps import summarise_rows
+from slurmscope.jobs.heat_maps import summarize_rows
 from slurmscope.jobs.render.formatting import format_zoned_day, show
 from slurmscope.jobs.render.svg.charts import find_highest, format_value, make_time_marks
 from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
@@ -65,7 +65,7 @@ def render_heat_map_svg(heat_map: HeatMap, *, width: int = 720, dark: bool = Fal
 
 def describe_heat_map(heat_map: HeatMap) -> str:
     """Describe which rows differ, for everyone who cannot see the picture or does not want to search it."""
-    rows = summarise_rows(heat_map)
+    rows = summarize_rows(heat_map)
     known = sorted(row.mean for row in rows if row.mean is not None)
     if not known:
         return "Nothing was measured."
