@@ -152,7 +152,7 @@ class VisibilityContract:
         limit=st.integers(1, 5),
     )
     def test_lists_and_sums_are_those_of_a_plain_list(
-        self, archive: SqlArchive, batches: list[list[Fact]], asked: list[tuple[Viewer, JobFilter]], limit: int
+        self, archive: SqlArchive, batches: list[list[Fact]], requested: list[tuple[Viewer, JobFilter]], limit: int
     ) -> None:
         empty(archive)
         model = ListArchive()
@@ -160,7 +160,7 @@ class VisibilityContract:
             archive.save([fact.report() for fact in batch])
             model.save(batch)
 
-        for viewer, wanted in [*asked, (EVERYTHING, JobFilter())]:
+        for viewer, wanted in [*requested, (EVERYTHING, JobFilter())]:
             assert sorted(model.keys(viewer, wanted)) == sorted(_walk(archive, viewer, wanted, limit))
             for by in GroupBy:
                 check_totals(archive, model, viewer, wanted, by)

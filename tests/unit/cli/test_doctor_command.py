@@ -40,7 +40,7 @@ def test_healthy_portal_ends_with_0(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"#!/bin/sh\n{scripts.get(name, '')}\n")
         (tmp_path / name).chmod(0o755)
     database = Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))
-    Checkpoints(database).write_checkpoint("accounting read until", str(int(time.time())))
+    Checkpoints(database).write_checkpoint("accounting read until: lab", str(int(time.time())))
     database.close()
 
     done = examine(tmp_path)
