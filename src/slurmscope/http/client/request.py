@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -160,7 +160,8 @@ def connect(address: ServerAddress, deadline: float, tls: SSLContext | None = No
     """Connect to a server before the deadline; the caller closes the connection."""
     context = (tls or tls_context()) if address.is_tls else None
     if not address.socket_path:
-        connection = socket.create_connection((address.host, address.port), seconds_left(deadline))
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        connection = connect_to_any([(family, place) for family, _, _, _, place in found], deadline)
     else:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -171,6 +172,30 @@ def connect(address: ServerAddress, deadline: float, tls: SSLContext | None = No
     except BaseException:
         connection.close()
         raise
+
+
+def connect_to_any(places: Sequence[tuple[int, tuple[object, ...]]], deadline: float) -> socket.socket:
+    """Connect to the first address that accepts, given with its family; each gets an equal share of the time left.
+
+    A server with IPv6 addresses that drop every packet is reached by its IPv4 address.
+    """
+    failure = OSError("the host has no address")
+    for position, (family, place) in enumerate(places):
+        try:
+            # A kernel without IPv6 has no such sockets.
+            connection = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            failure = error
+            continue
+        try:
+            connection.settimeout(seconds_left(deadline) / (len(places) - position))
+            connection.connect(place)
+        except OSError as error:
+            connection.close()
+            failure = error
+        else:
+            return connection
+    raise failure
 
 
 def serialize(address: ServerAddress, request: ClientRequest) -> bytes:

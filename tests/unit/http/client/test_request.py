@@ -16,7 +16,7 @@ import pytest
 
 from slurmscope.core.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.http.client.address import parse_address
-from slurmscope.http.client.request import ClientRequest, HttpAnswer, form_request, send, tls_context
+from slurmscope.http.client.request import ClientRequest, HttpAnswer, connect_to_any, form_request, send, tls_context
 from tests.fakes.certificates import encrypt_key, make_authority, make_identity
 from tests.fakes.prometheus_server import ReceivedQuery, read_form
 from tests.fakes.scripted_server import (
@@ -293,3 +293,53 @@ def test_invalid_ca_file_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("not a certificate")
     with pytest.raises(ConfigError, match=f"the CA file {tmp_path}/ca.pem cannot be used"):
         tls_context(tmp_path / "ca.pem")
+
+
+@contextlib.contextmanager
+def black_hole() -> Iterator[tuple[int, tuple[object, ...]]]:
+    """Yield an address that answers no connection: the queue of its listener is full, so the kernel drops requests."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield socket.AF_INET, listener.getsockname()
+
+
+def test_address_that_drops_packets_leaves_time_for_the_next() -> None:
+    with black_hole() as lost, socket.create_server(("127.0.0.1", 0)) as server:
+        started = time.monotonic()
+        found: list[tuple[int, tuple[object, ...]]] = [lost, (socket.AF_INET, server.getsockname())]
+
+        with connect_to_any(found, started + 2.0) as connection:
+            assert server.getsockname() == connection.getpeername()
+            assert 0.9 <= time.monotonic() - started < 1.9
+
+
+def test_only_addresses_that_drop_packets_take_no_longer_than_the_deadline() -> None:
+    with black_hole() as lost:
+        started = time.monotonic()
+
+        with pytest.raises(TimeoutError):
+            connect_to_any([lost, lost], started + 0.4)
+
+        assert 0.35 <= time.monotonic() - started < 2.0
+
+
+def test_family_that_the_kernel_lacks_is_skipped() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found: list[tuple[int, tuple[object, ...]]] = [(9999, ("::1", 1)), (socket.AF_INET, server.getsockname())]
+
+        with connect_to_any(found, time.monotonic() + GENEROUS_SECONDS) as connection:
+            assert server.getsockname() == connection.getpeername()
+
+
+def test_refused_connection_is_the_error_of_the_last_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()
+
+    with pytest.raises(ConnectionRefusedError):
+        connect_to_any([(socket.AF_INET, closed)], time.monotonic() + GENEROUS_SECONDS)
