@@ -7,6 +7,7 @@ not is listed in ``tests/e2e/test_backends.py``.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Callable
 
@@ -30,7 +31,6 @@ class TextCommands:
         self._run = run
         self._make_word = make_word
         self._is_large = False
-        self._knows_records = True
 
     def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
         answer = self._run("squeue", squeue.ARGUMENTS_WITH_IDS if with_owners else squeue.ARGUMENTS)
@@ -39,18 +39,17 @@ class TextCommands:
     def read_nodes(self) -> Nodes:
         """Ask sinfo, or scontrol where there are many nodes: sinfo's time grows with the square of its rows."""
         if self._is_large:
-            try:
+            # The controller may be restarting, or this scontrol knows no nodes: sinfo tells them apart.
+            with contextlib.suppress(CommandFailed):
                 return self._ask_scontrol()
-            except CommandFailed:
-                self._knows_records = False
         try:
             nodes = self._ask_sinfo()
         except CommandTimedOut:
-            if not self._knows_records:
+            if self._is_large:
                 raise
             self._is_large = True
             return self._ask_scontrol()
-        self._is_large = self._knows_records and len(nodes.nodes) > MANY_NODES
+        self._is_large = len(nodes.nodes) > MANY_NODES
         return nodes
 
     def _ask_scontrol(self) -> Nodes:

@@ -6,7 +6,7 @@ nodes that takes it half a minute. scontrol needs a fraction of a second. One ca
 for nodes and for partitions. With ``--details`` it shows the GRES in use.
 
 A record is one line. Only what stands at its end may hold anything: the reason, then a comment and a text called
-extra, which administrators write. What stands before them is Slurm's own.
+extra, which administrators write. What stands before them is Slurm's own, and so is what may follow them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ MIB = 1024 * 1024
 CACHED_TEXTS = 4096
 _NOTHING = "No nodes in the system"
 _LINE_END = " " * 8
+# What Slurm 22.05 to 26.05 print after a reason.
+_LATER = " (?:ReservationName|Comment|Extra|InstanceId|InstanceType|Topology)="
+_LATER_KEY = re.compile(_LATER)
 # User and time follow the first line of a reason; scontrol indents further lines by eight spaces.
-_REASON = re.compile(
-    rf"(?P<text>.*?) \[(?P<user>\S*)@(?P<time>\d{{1,15}})\](?P<more>(?:{_LINE_END}.*?)?)"
-    r"(?: (?:ReservationName|Comment|Extra)=.*)?\Z",
-    re.DOTALL,
-)
+_STAMP = r"(?P<text>.*?) \[(?P<user>\S*)@(?P<time>\d{1,15})\]"
+_REASON = re.compile(rf"{_STAMP}(?P<more>(?:{_LINE_END}.*?)?)(?:{_LATER}.*)?\Z", re.DOTALL)
+# A newer release may print further keys.
+_REASON_AND_KEY = re.compile(rf"{_STAMP}(?P<more>)(?: [A-Z]\w*=.*)\Z", re.DOTALL)
 _FREE_TEXT = re.compile(" (?:Comment|Extra)=")
 
 
@@ -146,8 +148,8 @@ def _parse_state(text: str) -> tuple[str, frozenset[str], str]:
 
 
 def _parse_reason(reason: str) -> tuple[str | None, str | None, int | None]:
-    match = _REASON.match(reason)
+    match = _REASON.match(reason) or _REASON_AND_KEY.match(reason)
     if not match:
-        return reason, None, None
+        return _LATER_KEY.split(reason, 1)[0], None, None
     text = match["text"] + match["more"].replace(_LINE_END, "\n")
     return text or None, match["user"] or None, int(match["time"])

@@ -133,3 +133,20 @@ def test_slow_sinfo_stays_where_scontrol_knows_no_nodes() -> None:
         backend.read_nodes()
 
     assert ["sinfo", "scontrol", "scontrol", "sinfo"] == slurm.requested
+
+
+def test_scontrol_that_failed_once_is_used_again() -> None:
+    (row, *_) = (FIXTURES / "both-nodes.txt").read_text().split(f">{SEPARATOR}\n")
+    name, _, rest = row.partition("<")
+    rows = "".join(f"{name}{number}<{rest}>{SEPARATOR}\n" for number in range(2001)).encode()
+    requested: list[str] = []
+
+    def run(command: str, _arguments: Sequence[str]) -> bytes:
+        requested.append(command)
+        if requested == ["sinfo", "scontrol"]:
+            raise CommandFailed([command], "Unable to contact slurm controller")
+        return rows if command == "sinfo" else b"No nodes in the system\n"
+
+    backend = TextCommands(run, lambda: SEPARATOR)
+    assert [2001, 2001, 0] == [len(backend.read_nodes().nodes) for _ in range(3)]
+    assert ["sinfo", "scontrol", "sinfo", "scontrol"] == requested

@@ -81,6 +81,13 @@ def test_state_is_split_as_sinfo_says_it(state: str, base: str, flags: set[str],
         ("fan [root@5] Comment=spare [bob@7]", ("fan", "root", 5)),
         ("fan [root@5] Extra=x", ("fan", "root", 5)),
         ("a [root@5]        b        c", ("a\nb\nc", "root", 5)),
+        # 25.05 prints the topology last, 23.11 the instance of a cloud node, with a blank after its ID.
+        ("fan [root@5] Topology=default:s0:s1", ("fan", "root", 5)),
+        ("a [root@5]        b Topology=default:s0:s1", ("a\nb", "root", 5)),
+        ("fan [root@5] InstanceId=i-1  InstanceType=c5 ReservationName=r", ("fan", "root", 5)),
+        ("fan Topology=default:s0:s1", ("fan", None, None)),
+        ("fan [root@5] Unheard=x", ("fan", "root", 5)),
+        ("fan [z@5] Unheard=x [ops@7]", ("fan [z@5] Unheard=x", "ops", 7)),
     ],
 )
 def test_reason_is_taken_apart(written: str, told: tuple[str, str | None, int | None]) -> None:
