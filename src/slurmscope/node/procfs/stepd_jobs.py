@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.job_use import CgroupUse, CpuUse, GroupKey, JobKey
@@ -146,6 +147,15 @@ NAME_TRIES = 8
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
+class _Spent(NamedTuple):
+    """The CPU time of one process that belongs to its job, with that of children that were waited for."""
+
+    parent_id: int
+    start_ticks: int
+    user_ticks: int
+    system_ticks: int
+
+
 class StepdJob:
     """Read one job that was found by its processes."""
 
@@ -156,8 +166,9 @@ class StepdJob:
         self.stepds: dict[int, tuple[int, str]] = {}
         self.starts: dict[int, int] = {}
         self._reader = reader
-        self._user_ticks = 0
-        self._system_ticks = 0
+        self._last: dict[int, _Spent] = {}
+        self._ended = (0, 0)
+        self._most = (0, 0)
 
     @property
     def steps(self) -> frozenset[str]:
@@ -168,25 +179,42 @@ class StepdJob:
         """Read the CPU time, with that of children that were waited for; nothing else is known without a cgroup.
 
         Of slurmstepd only its children's time belongs to the job. The time of a child without a waiting parent is
-        lost when it ends.
+        lost when it ends, except the last that was read of one without any ancestor in the job, such as slurmstepd.
         """
-        user = system = 0
-        samples = self._samples()
-        for sample in samples:
-            child_user, child_system = child_ticks(sample)
-            is_stepd = sample.pid in self.stepds
-            user += child_user + (0 if is_stepd else sample.user_ticks)
-            system += child_system + (0 if is_stepd else sample.system_ticks)
-        if not samples:
+        now = {sample.pid: self._spent(sample) for sample in self._samples()}
+        if not now:
             return None
-        self._user_ticks, self._system_ticks = max(user, self._user_ticks), max(system, self._system_ticks)
+        for pid, spent in self._last.items():
+            if not self._has_heir(pid, now):
+                self._ended = self._ended[0] + spent.user_ticks, self._ended[1] + spent.system_ticks
+        self._last = now
+        user = self._ended[0] + sum(spent.user_ticks for spent in now.values())
+        system = self._ended[1] + sum(spent.system_ticks for spent in now.values())
+        self._most = max(user, self._most[0]), max(system, self._most[1])
         return CgroupUse(
             cpu=CpuUse(
-                total_seconds=(self._user_ticks + self._system_ticks) / TICKS_PER_SECOND,
-                user_seconds=self._user_ticks / TICKS_PER_SECOND,
-                system_seconds=self._system_ticks / TICKS_PER_SECOND,
+                total_seconds=sum(self._most) / TICKS_PER_SECOND,
+                user_seconds=self._most[0] / TICKS_PER_SECOND,
+                system_seconds=self._most[1] / TICKS_PER_SECOND,
             )
         )
+
+    def _spent(self, sample: ProcessSample) -> _Spent:
+        user, system = child_ticks(sample)
+        if sample.pid not in self.stepds:
+            user, system = user + sample.user_ticks, system + sample.system_ticks
+        return _Spent(sample.parent_id, sample.start_ticks, user, system)
+
+    def _has_heir(self, pid: int, now: Mapping[int, _Spent]) -> bool:
+        """Return whether a process still runs, or an ancestor that has received its time when it ended."""
+        for _ in range(len(self._last)):
+            last = self._last.get(pid)
+            if last is None:
+                return False
+            if pid in now and now[pid].start_ticks == last.start_ticks:
+                return True
+            pid = last.parent_id
+        return False
 
     def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
         """Return nothing: steps are not distinguished."""

@@ -260,6 +260,62 @@ def test_cpu_time_never_falls(machine: Machine) -> None:
     assert pytest.approx(200 / TICKS) == machine.seconds()
 
 
+def test_cpu_time_of_ended_steps_is_kept(machine: Machine) -> None:
+    machine.add_stepd(100, "slurmstepd: [7.batch]")
+    machine.add(110, 100, ticks=(5, 0, 0, 0))
+    for step in range(3):
+        machine.add_stepd(200 + step, f"slurmstepd: [7.{step}]", start=200 + step)
+        machine.add(300 + step, 200 + step, ticks=(90 * TICKS, 10 * TICKS, 0, 0), start=210 + step)
+        machine.seconds()
+        machine.remove(300 + step)
+        # slurmstepd waits for its task, and ends a moment later: seen by one step, missed with the others.
+        if step == 1:
+            machine.add_stepd(201, "slurmstepd: [7.1]", start=201, ticks=(0, 0, 90 * TICKS, 10 * TICKS))
+            machine.seconds()
+        machine.remove(200 + step)
+
+    assert pytest.approx(300 + 5 / TICKS) == machine.seconds()
+
+
+def test_cpu_time_that_a_grandparent_received_counts_once(machine: Machine) -> None:
+    machine.add_stepd(100)
+    machine.add(110, 100, ticks=(10, 0, 0, 0))
+    machine.add(120, 110, ticks=(20, 0, 0, 0), start=110)
+    machine.add(130, 120, ticks=(200, 0, 0, 0), start=120)
+    assert pytest.approx(230 / TICKS) == machine.seconds()
+    machine.remove(120)
+    machine.remove(130)
+    machine.add(110, 100, ticks=(10, 0, 220, 0))
+
+    assert pytest.approx(230 / TICKS) == machine.seconds()
+
+
+def test_cpu_time_of_a_daemon_that_left_its_parents_is_kept(machine: Machine) -> None:
+    machine.add_stepd(100)
+    machine.add(110, 100, ticks=(10, 0, 0, 0))
+    machine.add(120, 100, ticks=(200, 0, 0, 0), start=110)
+    machine.seconds()
+    machine.add(120, 1, ticks=(300, 0, 0, 0), start=110)
+    machine.seconds()
+    machine.remove(120)
+    machine.add(110, 100, ticks=(60, 0, 0, 0))
+
+    assert pytest.approx(360 / TICKS) == machine.seconds()
+
+
+def test_number_given_again_within_the_job_adds_to_the_time_before(machine: Machine) -> None:
+    machine.add_stepd(100)
+    machine.add(110, 100, ticks=(200, 0, 0, 0))
+    machine.seconds()
+    machine.add(110, 1, ticks=(200, 0, 0, 0))
+    machine.seconds()
+    machine.remove(110)
+    machine.seconds()
+    machine.add(110, 100, ticks=(7, 0, 0, 0), start=900)
+
+    assert pytest.approx(207 / TICKS) == machine.seconds()
+
+
 def test_steps_are_not_distinguished_and_there_is_no_folder(machine: Machine) -> None:
     machine.add_stepd(100)
     job = machine.tree.scan()[KEY]
