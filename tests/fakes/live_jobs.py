@@ -55,7 +55,8 @@ class FakeReader(JobMeter):
         self.scans += 1
         job.reads += 1
         processes = ProcessUse(processes=job.processes, minor_faults=self.scans)
-        return JobUse(key=job.key, uid=job.uid, groups=use.groups, processes=processes)
+        pids = frozenset(job.pids)
+        return JobUse(key=job.key, uid=job.uid, groups=use.groups, processes=processes, pids=pids)
 
     def read_cgroup(self, job: LiveJob) -> JobUse | None:
         """Read the cgroup."""

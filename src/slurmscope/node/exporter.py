@@ -14,6 +14,7 @@ from pathlib import Path
 
 from slurmscope.core.check import Check
 from slurmscope.core.config import Config
+from slurmscope.core.errors import SourceError
 from slurmscope.core.settings import Section
 from slurmscope.core.user_names import NameCache, look_up_below
 from slurmscope.exporter.collector import find_collectors
@@ -29,7 +30,7 @@ from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES
 from slurmscope.node.gpu.reader import GpuReader
 from slurmscope.node.job_finder import JobFinder, JobMeter, ReadingOptions
 from slurmscope.node.job_registry import JobRegistry
-from slurmscope.node.job_use import GroupKey, JobKey, NodeJobs
+from slurmscope.node.job_use import GroupKey, JobKey, JobUse, NodeJobs
 from slurmscope.node.jobs import ACCOUNT, PARTITION, JobUseOptions, find_needs
 from slurmscope.node.mounts import read_mounts
 from slurmscope.node.process_groups import ProcessTableReader
@@ -44,6 +45,9 @@ NAME_PATIENCE_SECONDS = 0.25
 
 KEPT_FILES = 4096
 """Files of cgroups that stay open between readings; each takes about 5 kB of kernel memory."""
+
+RUNNING_SECONDS = 3.0
+"""How long other readings wait for that of the jobs."""
 
 ENVIRONMENT = (ACCOUNT, PARTITION, *ENVIRONMENT_NAMES)
 
@@ -78,15 +82,16 @@ def _open(host: Host) -> Running:
         filesystems = FilesystemReader(partial(read_mounts, procfs), lambda: tracker.roster, jobs.last_pids)
         gpus = GpuReader(environment=host.environment, procfs_root=procfs)
         stack.callback(gpus.close)
+        node_jobs = SharedReading("node_jobs", jobs.read, interval_seconds=settings.interval)
         readers: dict[str, Callable[[], object]] = {
-            "node_jobs": jobs.read,
-            "process_groups": lambda: table.read(jobs.read_pids()),
+            "process_groups": lambda: table.read(find_pids(node_jobs)),
             "gpus": gpus.read,
             "filesystems": filesystems.read,
         }
         return Running(
-            readings=tuple(
-                SharedReading(name, read, interval_seconds=settings.interval) for name, read in readers.items()
+            readings=(
+                node_jobs,
+                *(SharedReading(name, read, interval_seconds=settings.interval) for name, read in readers.items()),
             ),
             checks=partial(_checks, jobs, procfs, node_name, host.environment),
             is_idle=lambda: not jobs.last.jobs,
@@ -103,6 +108,20 @@ def _checks(jobs: NodeJobsReader, procfs: Path, node_name: str, environment: Map
 
     commands = SlurmCommands(SlurmSettings(), environment)
     yield from check_node_name(commands.run, node_name, socket.gethostname())
+
+
+def read_running(node_jobs: SharedReading) -> list[JobUse]:
+    """Return the running jobs now, or at the last good reading; raise SourceError if there is none."""
+    node_jobs.request()
+    snapshot = node_jobs.wait(time.monotonic() + RUNNING_SECONDS)
+    if not isinstance(snapshot.value, NodeJobs):
+        raise SourceError(f"the jobs of this node are not known: {snapshot.error}")
+    return [job for job in snapshot.value.jobs if not job.has_ended]
+
+
+def find_pids(node_jobs: SharedReading) -> frozenset[int]:
+    """Return the processes of all jobs."""
+    return frozenset().union(*(job.pids for job in read_running(node_jobs)))
 
 
 class NodeJobsReader:
@@ -123,11 +142,6 @@ class NodeJobsReader:
         self._clock = clock
         self._host_name = host_name
         self._before: dict[JobKey, tuple[float, float]] = {}
-
-    def read_pids(self) -> frozenset[int]:
-        """Return the processes of all jobs, from the last reading or, if it had no jobs, from a new one."""
-        jobs = (self.last if self.last.jobs else self._snapshot()).jobs
-        return frozenset().union(*(job.pids for job in jobs if not job.has_ended))
 
     def last_pids(self, key: JobKey) -> frozenset[int]:
         """Return the processes that a job had at the last reading."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from slurmscope.core.settings import setting
@@ -65,6 +65,7 @@ class ProcessTable:
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_TRUSTED_UIDS = (0, os.geteuid())
 USER_LIMIT = 10_000
 """Maximum number of users; those without processes are dropped first."""
 
@@ -79,11 +80,12 @@ class ProcessTableReader:
         self._reader = reader
         self._name_of = name_of
         self._last: dict[int, ProcessSample] = {}
+        self._job_members: set[int] = set()
         self._groups: dict[int, _Group] = {}
         self._users: dict[int, _User] = {}
 
     def read(self, job_pids: Container[int] = ()) -> ProcessTable:
-        """Read every process; those in ``job_pids`` belong to jobs and do not count for their user."""
+        """Read every process; those in ``job_pids``, and new ones that they started, do not count for their user."""
         missed_before = self._missed()
         machine = _Machine(
             uptime_ticks=int(self._reader.uptime_seconds() * TICKS_PER_SECOND),
@@ -106,11 +108,10 @@ class ProcessTableReader:
         return denials.counts.total() + denials.faults.total()
 
     def _sum_up(self, samples: Iterable[ProcessSample], job_pids: Container[int], machine: _Machine) -> None:
-        seen: dict[int, ProcessSample] = {}
+        seen = {sample.pid: sample for sample in samples}
+        members = self._find_job_members(seen, job_pids)
         groups: dict[int, _Group] = {}
-        for sample in samples:
-            pid = sample.pid
-            seen[pid] = sample
+        for pid, sample in seen.items():
             before = self._last.get(pid)
             is_known = before is not None and before.start_ticks == sample.start_ticks
             growth = _growth(before, sample) if before is not None and is_known else _ticks(sample)
@@ -118,7 +119,7 @@ class ProcessTableReader:
             if group is None:
                 groups[sample.group_id] = group = _Group(sample, machine)
             group.add(sample, growth, is_known=is_known)
-            if pid in job_pids:
+            if pid in members:
                 group.has_job_processes = True
                 continue
             user = self._users.get(sample.uid)
@@ -129,7 +130,29 @@ class ProcessTableReader:
             # None of its processes existed before: the group ID was reused.
             if group.is_known and group_id in self._groups:
                 group.ticks += self._groups[group_id].ticks
-        self._last, self._groups = seen, groups
+        self._last, self._groups, self._job_members = seen, groups, members
+
+    def _find_job_members(self, seen: Mapping[int, ProcessSample], job_pids: Container[int]) -> set[int]:
+        """Return the processes of jobs: once in a job, a process stays there, and so do its children.
+
+        A process that was started after the jobs were read is not in ``job_pids``, nor is a whole job.
+        """
+        new = seen.keys() - self._last.keys()
+        members = {pid for pid in seen if pid in job_pids}
+        members.update(pid for pid in new if _is_stepd(seen[pid]))
+        members.update(
+            pid for pid in self._job_members & seen.keys() if self._last[pid].start_ticks == seen[pid].start_ticks
+        )
+        passed: set[int] = set()
+        for newcomer in new:
+            pid, lineage = newcomer, []
+            while pid in new and pid not in members and pid not in passed:
+                passed.add(pid)
+                lineage.append(pid)
+                pid = seen[pid].parent_id
+            if pid in members:
+                members.update(lineage)
+        return members
 
     def _drop_users(self) -> None:
         excess = len(self._users) - USER_LIMIT
@@ -159,6 +182,10 @@ class _Machine:
 
     uptime_ticks: int
     memory_pages: int
+
+
+def _is_stepd(sample: ProcessSample) -> bool:
+    return sample.command == "slurmstepd" and sample.uid in _TRUSTED_UIDS
 
 
 def _ticks(sample: ProcessSample) -> int:

@@ -87,7 +87,7 @@ class TrackedJob:
         """Read the cgroups only; return False if the counters belong to another cgroup than before."""
         use, last = self._reader.read_cgroup(self.job), self._last
         if use is not None and last is not None:
-            use = replace(use, processes=last.processes, environment=last.environment)
+            use = replace(use, processes=last.processes, pids=last.pids, environment=last.environment)
         return self._store(use, now)
 
     @property

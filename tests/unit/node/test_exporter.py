@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from slurmscope.cli.roles import all_collectors
+from slurmscope.core.errors import SourceError
 from slurmscope.exporter.collector import Role
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.node.checks import check_node
-from slurmscope.node.exporter import NodeJobsReader, TrackingOptions, open_job_tracker
+from slurmscope.node.exporter import NodeJobsReader, TrackingOptions, find_pids, open_job_tracker
 from slurmscope.node.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, NodeJobs
 from slurmscope.node.settings import PathSettings
 from tests.fakes.exporters import load_role, open_role
@@ -57,12 +59,29 @@ def test_two_readings_at_the_same_time_give_no_busy_cores() -> None:
     assert read_twice(job(20.0), job(20.0), seconds=0.0) is None
 
 
-def test_users_are_named_and_processes_of_running_jobs_known() -> None:
+def test_processes_of_running_jobs_are_those_of_now() -> None:
+    first = NodeJobs(jobs=(job(1.0, number=5),))
+    second = NodeJobs(jobs=(job(1.0), job(1.0, number=3, has_ended=True)))
+    reading = SharedReading("jobs", snapshots(first, second), interval_seconds=0)
+
+    assert [{50}, {10}] == [find_pids(reading), find_pids(reading)]
+    # The next reading fails: those of the last good one are known.
+    assert {10} == find_pids(reading)
+
+
+def test_processes_of_jobs_that_were_never_read_are_not_taken_for_logins() -> None:
+    def fail() -> NodeJobs:
+        raise SourceError("no cgroups")
+
+    with pytest.raises(SourceError, match="no cgroups"):
+        find_pids(SharedReading("jobs", fail, interval_seconds=0))
+
+
+def test_users_are_named() -> None:
     jobs = NodeJobs(jobs=(job(1.0), job(1.0, number=2), job(1.0, number=3, has_ended=True)))
     reader = NodeJobsReader(snapshots(jobs, jobs), lambda uid: f"user{uid}")
 
     assert {1001: "user1001"} == reader.read().users
-    assert {10, 20} == reader.read_pids()
 
 
 def test_readings_have_the_name_of_the_host() -> None:

@@ -311,13 +311,14 @@ def test_number_of_ended_steps_is_limited() -> None:
 
 
 def test_reading_the_cgroup_leaves_the_processes_as_they_were(node: Node) -> None:
-    job = node.finder.add(FakeJob(KEY, processes=3))
+    job = node.finder.add(FakeJob(KEY, processes=3, pids=[1, 2, 3]))
     node.scan_and_read()
     job.seconds, job.processes = 2.0, 1
     node.registry.read_cgroup(node.registry.live[0])
     processes = node.only().processes
     assert processes is not None
     assert (2.0, 3) == (node.seconds(), processes.processes)
+    assert {1, 2, 3} == node.only().pids
 
 
 @pytest.mark.parametrize(("count", "expected"), [(MANY_PROCESSES, False), (MANY_PROCESSES + 1, True)])

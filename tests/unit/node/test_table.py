@@ -139,6 +139,46 @@ def test_processes_of_jobs_do_not_count_for_their_user(tree: ProcTree, reader: P
     assert {7: False, 8: True} == {number: group.has_job_processes for number, group in groups_of(table).items()}
 
 
+def test_process_that_a_job_started_meanwhile_does_not_count_for_its_user(
+    tree: ProcTree, reader: ProcessTableReader
+) -> None:
+    tree.add(8, 8, ticks=500)
+    tree.add(30, 30, ticks=100, parent=8, start=10)
+    tree.add(29, 29, ticks=100, parent=30, start=20)
+
+    assert () == reader.read(job_pids={8}).users
+
+    # The parents end, and the job is over: what is left of it is no login either.
+    tree.remove(8)
+    tree.remove(30)
+    tree.add(29, 29, ticks=400, parent=1, start=20)
+    assert () == reader.read(job_pids=()).users
+
+
+def test_job_that_began_meanwhile_does_not_count_for_its_user(tree: ProcTree, reader: ProcessTableReader) -> None:
+    tree.add(8, 8, command="slurmstepd")
+    tree.add(30, 30, ticks=100, parent=8)
+
+    assert () == reader.read().users
+
+
+def test_number_of_a_job_given_to_another_process_counts_for_its_user(
+    tree: ProcTree, reader: ProcessTableReader
+) -> None:
+    tree.add(8, 8, ticks=500, start=10)
+    reader.read(job_pids={8})
+    tree.add(8, 8, ticks=100, start=20)
+
+    assert 1.0 == user_of(reader.read()).cpu_seconds
+
+
+def test_processes_that_seem_to_start_each_other_end_the_search(tree: ProcTree, reader: ProcessTableReader) -> None:
+    tree.add(8, 8, ticks=100, parent=9)
+    tree.add(9, 9, ticks=100, parent=8)
+
+    assert 2.0 == user_of(reader.read()).cpu_seconds
+
+
 def test_two_numbers_of_one_name_are_one_user(tree: ProcTree) -> None:
     tree.add(7, 7, ticks=100)
     processes = ProcessReader(tree.root)
