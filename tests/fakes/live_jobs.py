@@ -112,6 +112,10 @@ class FakeFinder(JobFinder):
         """Return the folder of the jobs, if there is one."""
         return [self.root] if self.root.is_dir() else []
 
+    def watch_roots(self) -> list[Path]:
+        """Return the same."""
+        return [self.root] if self.root.is_dir() else []
+
     def watch_programs(self) -> list[Path] | None:
         """Return that the program is not known."""
         return None

@@ -18,7 +18,7 @@ import logging
 import os
 import select
 import struct
-from collections.abc import Callable, Collection, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -116,10 +116,10 @@ class Inotify:
         return self._watch_of.keys()  # a view: a copy for each new watch would cost the square of their number
 
     def add(self, path: Path, changes: Change = FOLDER_CHANGES) -> bool:
-        """Watch a folder or file; return False when it is gone or may not be read.
+        """Watch a folder or file; return False when it is watched already, is gone or may not be read.
 
-        Raise InotifyUnavailable when the limit of watches is reached. Changes before this call are not reported:
-        scan once after adding.
+        The same path is watched anew if it is another folder than before (device and inode). Raise InotifyUnavailable
+        when the limit of watches is reached. Changes before this call are not reported: scan once after adding.
         """
         try:
             watch = self._call("inotify_add_watch", self._descriptor, os.fsencode(path), int(changes))
@@ -127,15 +127,17 @@ class Inotify:
             if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EACCES, errno.EPERM}:
                 return False
             raise
-        # A folder recreated under an old name: events still queued for the old one must not affect the new watch.
-        if (outdated := self._watch_of.pop(path, watch)) != watch:
-            self._path_of.pop(outdated, None)
+        # A folder recreated under an old name: events still queued for the old one must not affect the new watch. The
+        # kernel ends watches of removed folders by itself, but not those of cgroups.
+        if self._watch_of.get(path, watch) != watch:
+            self.remove(path)
         # The same folder under a second name has the same watch, and is reported under the newer name.
         if (former := self._path_of.get(watch, path)) != path:
             self._watch_of.pop(former, None)
+        is_new = path not in self._watch_of
         self._path_of[watch] = path
         self._watch_of[path] = watch
-        return True
+        return is_new
 
     def remove(self, path: Path) -> None:
         """Stop watching a path; one that is no longer watched is ignored."""
@@ -208,6 +210,7 @@ def parse_events(block: bytes) -> Iterator[tuple[int, Change, str]]:
 
 # This file of a v2 cgroup is modified when the last process of the cgroup has ended.
 EVENTS_FILE = "cgroup.events"
+_REMOVED = Change.DELETED | Change.MOVED_FROM
 # About a kilobyte of kernel memory each; two for each job, a few more for each step of v1.
 WATCH_LIMIT = 65_536
 PROCESS_LIMIT = 512
@@ -262,6 +265,7 @@ class ChangeWatcher:
             elif self._inotify is not None:
                 happened.events += self._inotify.read()
         self._has_lost_events |= any(event.has_lost_others for event in happened.events)
+        self._forget_removed(happened.events)
         return happened
 
     def has_any(self, seconds: float) -> bool:
@@ -279,10 +283,11 @@ class ChangeWatcher:
         """End the wait of the other thread; may be called from any thread."""
         os.eventfd_write(self._wake_up, 1)
 
-    def watch(self, paths: Collection[Path], programs: Collection[Path] = ()) -> bool:
+    def watch(self, paths: Collection[Path], programs: Collection[Path] = (), roots: Collection[Path] = ()) -> bool:
         """Watch these folders and files and no others; return whether any is new, so that another scan is due.
 
-        Of programs it is watched that they are executed.
+        Of programs it is watched that they are executed. Roots are those of the folders whose own removal may not be
+        reported: what is there now is watched.
         """
         if self._inotify is None:
             return False
@@ -292,17 +297,15 @@ class ChangeWatcher:
         has_new = False
         # The removal of a watched folder may be among the lost events, and that of a program on a network file system
         # is not reported; watching one twice is harmless.
-        unsure = wanted if self._has_lost_events else (wanted - watched) | set(programs)
+        unsure = wanted if self._has_lost_events else {*(wanted - watched), *programs, *roots}
         self._has_lost_events = False
         for path in unsure:
-            if len(watched) >= self._watch_limit:
+            if path not in watched and len(watched) >= self._watch_limit:
                 self._poll_instead(f"more than {self._watch_limit} folders to watch")
                 break
-            is_new = path not in watched
             changes = FILE_CHANGES if path.name == EVENTS_FILE else FOLDER_CHANGES
             try:
-                added = self._inotify.add(path, PROGRAM_CHANGES if path in programs else changes)
-                has_new |= added and is_new
+                has_new |= self._inotify.add(path, PROGRAM_CHANGES if path in programs else changes)
             except InotifyUnavailable as error:
                 self._poll_instead(str(error))
                 break
@@ -338,6 +341,18 @@ class ChangeWatcher:
             self._inotify.close()
         self._epoll.close()
         os.close(self._wake_up)
+
+    def _forget_removed(self, events: Iterable[Event]) -> None:
+        """Stop watching folders that were removed, so that the next ones of the same name are watched.
+
+        The kernel does so by itself, except on cgroup file systems: there the watch of the removed folder stays.
+        """
+        for event in events:
+            if event.path is not None and Change.IS_FOLDER in event.change and event.change & _REMOVED:
+                folder = event.path / event.name
+                for path in (folder, folder / EVENTS_FILE):
+                    if self._inotify is not None:
+                        self._inotify.remove(path)
 
     def _clear_wake_up(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -186,7 +186,13 @@ class JobFinder:
 
     def watch_paths(self) -> list[Path]:
         """Return the directories in which job cgroups are created and removed."""
-        paths = self._cgroups.watch_paths()
+        return self._mirrored_too(self._cgroups.watch_paths())
+
+    def watch_roots(self) -> list[Path]:
+        """Return those of them above jobs, which slurmd may remove and create again."""
+        return self._mirrored_too(self._cgroups.watch_roots())
+
+    def _mirrored_too(self, paths: list[Path]) -> list[Path]:
         return [*paths, *filter(None, map(self._in_accounting, paths))]
 
     def list_steps(self, job: LiveJob) -> StepFolders:

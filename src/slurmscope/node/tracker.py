@@ -311,7 +311,7 @@ class JobTracker:
             self._changes.unwatch_process(pid)
         paths = (path for tracked in self._registry.live for path in tracked.watched)
         programs = self._finder.watch_programs()
-        has_new = self._changes.watch({*self._finder.watch_paths(), *paths}, programs or ())
+        has_new = self._changes.watch({*self._finder.watch_paths(), *paths}, programs or (), self._finder.watch_roots())
         self._are_starts_reported = programs is not None and all(map(self._changes.is_watched, programs))
         return has_new
 

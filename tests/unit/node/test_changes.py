@@ -16,6 +16,7 @@ import pytest
 
 from slurmscope.node.changes import Change, ChangeWatcher, Event, Inotify, InotifyUnavailable, WakeUp
 from tests.leftovers import nothing_left
+from tests.unit.node.own_cgroup import own_cgroup
 
 
 @pytest.fixture
@@ -228,6 +229,53 @@ def test_folder_recreated_while_events_were_lost_is_watched_again(tmp_path: Path
     (folder / "step_0").mkdir()
     assert [Event(None, Change.OVERFLOWED)] == changes.wait(30.0).events
     changes.close()
+
+
+def test_root_that_was_replaced_is_watched_again(changes: ChangeWatcher, tmp_path: Path) -> None:
+    root = tmp_path / "slurmstepd.scope"
+    root.mkdir()
+    assert changes.watch([root], roots=[root])
+    # Moved, not removed: as with a cgroup that is removed, the kernel does not end the watch.
+    root.rename(tmp_path / "former")
+    root.mkdir()
+    assert changes.watch([root], roots=[root])
+    assert not changes.watch([root], roots=[root])
+    (tmp_path / "former" / "job_6").mkdir()
+    (root / "job_7").mkdir()
+    assert [Event(root, Change.CREATED | Change.IS_FOLDER, "job_7")] == changes.wait(30.0).events
+
+
+def test_full_table_of_watches_still_checks_its_roots(tmp_path: Path) -> None:
+    changes = ChangeWatcher(watch_limit=1)
+    changes.watch([tmp_path], roots=[tmp_path])
+    changes.watch([tmp_path], roots=[tmp_path])
+    assert not changes.is_polling
+    changes.close()
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_real_cgroup_that_was_removed_and_made_again_is_watched_again(changes: ChangeWatcher, version: str) -> None:
+    with own_cgroup(version) as root:
+        scope = root / "slurmstepd.scope"
+        scope.mkdir()
+        changes.watch([root, scope])
+        scope.rmdir()
+        scope.mkdir()
+        assert 2 == len(changes.wait(30.0).events)
+        assert changes.watch([root, scope])
+        (scope / "job_7").mkdir()
+        assert [Event(scope, Change.CREATED | Change.IS_FOLDER, "job_7")] == changes.wait(30.0).events
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_real_root_that_was_removed_and_made_again_is_watched_again(changes: ChangeWatcher, version: str) -> None:
+    with own_cgroup(version) as root:
+        changes.watch([root], roots=[root])
+        root.rmdir()
+        root.mkdir()
+        assert changes.watch([root], roots=[root])
+        (root / "job_7").mkdir()
+        assert [Event(root, Change.CREATED | Change.IS_FOLDER, "job_7")] == changes.wait(30.0).events
 
 
 def test_closing_gives_everything_back(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.node.changes import FILE_CHANGES, Change, Event, Inotify, InotifyUnavailable, parse_events
+from tests.unit.node.own_cgroup import own_cgroup
 
-CGROUP_V1 = Path("/sys/fs/cgroup/freezer")
-CGROUP_V2 = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 QUEUE_LIMIT = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
@@ -235,22 +233,6 @@ def test_limit_of_the_kernel_is_met_for_real() -> None:
     if "unshare" in done.stderr or "max_inotify_watches" in done.stderr:
         pytest.skip(f"no user namespace with its own limits: {done.stderr.strip().splitlines()[-1]}")
     assert "True True\nrefused\n" == done.stdout, done.stderr
-
-
-@contextmanager
-def own_cgroup(version: str) -> Iterator[Path]:
-    """Yield a real cgroup, and remove it."""
-    candidates = [CGROUP_V1] if version == "v1" else [c for c in CGROUP_V2 if (c / "cgroup.controllers").exists()]
-    folder = Path("/nonexistent") if not candidates else candidates[0] / f"slurmscope-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup {version} can be made here: {error}")
-    try:
-        yield folder
-    finally:
-        for path, _, _ in os.walk(folder, topdown=False):
-            Path(path).rmdir()
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -36,6 +36,10 @@ class FakeCgroups(CgroupTree):
         """Return where jobs come and go."""
         return self.paths
 
+    def watch_roots(self) -> list[Path]:
+        """Return the first of them."""
+        return self.paths[:1]
+
 
 @dataclass
 class FakeStepds(StepdTree):
@@ -110,6 +114,7 @@ def test_on_v1_the_hierarchy_of_cpu_time_is_watched_too(tmp_path: Path) -> None:
     finder = JobFinder(FakeCgroups(v1(tmp_path), paths=paths), FakeStepds())
     expected = {*paths, tmp_path / "cpuacct", tmp_path / "cpuacct/slurm/uid_1/job_7"}
     assert (expected, expected) == (set(finder.watch_paths()), set(finder.watch_paths()))
+    assert [paths[0], tmp_path / "cpuacct"] == finder.watch_roots()
 
 
 def test_hierarchy_of_cpu_time_itself_is_watched_once(tmp_path: Path) -> None:

@@ -124,6 +124,16 @@ def test_job_is_noticed_without_a_snapshot_request(node: Node) -> None:
     until(lambda: job.reads)
 
 
+def test_jobs_are_noticed_at_once_after_their_root_was_removed_and_made_again(node: Node, tmp_path: Path) -> None:
+    tmp_path.rename(tmp_path.with_name("former"))  # not removed: the kernel ends no watch of a removed cgroup
+    tmp_path.mkdir()
+    node.tracker.snapshot()
+    began = time.monotonic()
+    job = node.begin(seconds=0.5)
+    until(lambda: job.reads)
+    assert time.monotonic() - began < SCAN_SECONDS / 2
+
+
 def test_job_between_two_snapshots_is_not_missed(node: Node) -> None:
     job = node.begin(seconds=0.5)
     until(lambda: job.reads)

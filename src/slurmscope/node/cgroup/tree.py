@@ -170,9 +170,12 @@ class CgroupTree:
 
     def watch_paths(self) -> list[Path]:
         """Return the paths to watch: parents of jobs, jobs, and on v2 the files that report their last process."""
-        parents = self._finder.parents() if self._finder else []
         jobs = (entry.watched for entry in self._entries.values() if not entry.is_stale)
-        return [*parents, *itertools.chain.from_iterable(jobs)]
+        return [*self.watch_roots(), *itertools.chain.from_iterable(jobs)]
+
+    def watch_roots(self) -> list[Path]:
+        """Return the parents of jobs."""
+        return self._finder.parents() if self._finder else []
 
     def measures(self) -> dict[str, bool]:
         """Return which measurements are available: cpu, cpuset, memory, io, pids, pressure."""
