@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,11 +22,12 @@ from slurmscope.exporter.feature import Feature, Host, Running
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.self_metrics import raise_open_files_limit
 from slurmscope.metrics.family import Metric
-from slurmscope.node.cgroup.tree import CgroupTree, detect_layout
+from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, detect_layout, in_hierarchy
 from slurmscope.node.changes import ChangeWatcher
 from slurmscope.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
 from slurmscope.node.filesystems import FilesystemReader
 from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES
+from slurmscope.node.gpu.nvml import CHILD
 from slurmscope.node.gpu.reader import GpuReader
 from slurmscope.node.job_finder import JobFinder, JobMeter, ReadingOptions
 from slurmscope.node.job_registry import JobRegistry
@@ -80,9 +81,10 @@ def _open(host: Host) -> Running:
         jobs = NodeJobsReader(tracker.snapshot, names.name, host_name=node_name)
         table = ProcessTableReader(reader, names.name)
         filesystems = FilesystemReader(partial(read_mounts, procfs), lambda: tracker.roster, jobs.last_pids)
-        gpus = GpuReader(environment=host.environment, procfs_root=procfs)
-        stack.callback(gpus.close)
         node_jobs = SharedReading("node_jobs", jobs.read, interval_seconds=settings.interval)
+        layout = detect_layout(paths.below_root(paths.cgroup), procfs)
+        gpus = open_gpus(node_jobs, layout, host.environment, procfs)
+        stack.callback(gpus.close)
         readers: dict[str, Callable[[], object]] = {
             "process_groups": lambda: table.read(find_pids(node_jobs)),
             "gpus": gpus.read,
@@ -122,6 +124,36 @@ def read_running(node_jobs: SharedReading) -> list[JobUse]:
 def find_pids(node_jobs: SharedReading) -> frozenset[int]:
     """Return the processes of all jobs."""
     return frozenset().union(*(job.pids for job in read_running(node_jobs)))
+
+
+def open_gpus(
+    node_jobs: SharedReading,
+    layout: CgroupLayout,
+    environment: Mapping[str, str],
+    procfs_root: Path,
+    argv: Sequence[str] = CHILD,
+) -> GpuReader:
+    """Return a reader of GPUs that knows the jobs of this node; the caller closes it."""
+
+    def running() -> list[JobUse]:
+        try:
+            return read_running(node_jobs)
+        except SourceError:  # which has its own metrics; GPUs are read all the same
+            return []
+
+    def job_cgroups() -> dict[JobKey, Path]:
+        folders = {job.key: Path(job.cgroup) for job in running() if job.cgroup}
+        if not layout.hierarchies:
+            return folders
+        found = {key: in_hierarchy(layout, folder, "devices") for key, folder in folders.items()}
+        return {key: folder for key, folder in found.items() if folder}
+
+    def pid_owner(pid: int) -> JobKey | None:
+        return next((job.key for job in running() if pid in job.pids), None)
+
+    return GpuReader(
+        environment=environment, procfs_root=procfs_root, job_cgroups=job_cgroups, pid_owner=pid_owner, argv=argv
+    )
 
 
 class NodeJobsReader:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.cgroup.names import parse_step
-from slurmscope.node.cgroup.tree import CgroupTree, LayoutKind
+from slurmscope.node.cgroup.tree import CgroupTree, LayoutKind, in_hierarchy
 from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, GroupKey, JobKey, JobUse
 from slurmscope.node.procfs.job_processes import JobProcesses, ProcessDetail
 from slurmscope.node.procfs.process import Missing
@@ -92,6 +92,7 @@ class JobMeter:
             processes=self._processes.read(members.user, members.stepd, list_again=lambda: _all_pids(job.members())),
             pids=_all_pids(members),
             environment=self._environment,
+            cgroup=str(job.path or ""),
         )
 
     def read_cgroup(self, job: LiveJob) -> JobUse | None:
@@ -102,7 +103,7 @@ class JobMeter:
         groups = {WHOLE_JOB: whole}
         if self._options.has_steps or self._options.has_tasks:
             groups.update(job.read_groups(steps=self._options.has_steps, tasks=self._options.has_tasks))
-        return JobUse(key=job.key, uid=job.uid, groups=groups)
+        return JobUse(key=job.key, uid=job.uid, groups=groups, cgroup=str(job.path or ""))
 
     def leaders(self, job: LiveJob) -> list[int]:
         """List processes that slurmstepd started itself: when one of them ends, a task has ended."""
@@ -218,12 +219,8 @@ class JobFinder:
         return self._mirrored[path]
 
     def _mirror(self, path: Path) -> Path | None:
-        hierarchies = self._cgroups.layout.hierarchies
-        accounting = hierarchies.get("cpuacct")
-        for root in set(hierarchies.values()):
-            if accounting is not None and root != accounting and path.is_relative_to(root):
-                return accounting / path.relative_to(root)
-        return None
+        mirrored = in_hierarchy(self._cgroups.layout, path, "cpuacct")
+        return mirrored if mirrored != path else None
 
 
 def _step_folders(path: Path) -> dict[str, str]:

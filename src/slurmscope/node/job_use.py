@@ -157,7 +157,8 @@ class JobUse:
 
     ``groups`` has the job's own cgroup under ``GroupKey()``, and steps and tasks if enabled. ``uid`` is None until a
     process of the job's user was seen. ``busy_cores`` is the CPU time spent since the previous reading, in cores; None
-    before the second reading. ``pids`` are all its processes, including slurmstepd.
+    before the second reading. ``pids`` are all its processes, including slurmstepd. ``cgroup`` is its folder, empty
+    if it has none.
     """
 
     key: JobKey
@@ -168,6 +169,7 @@ class JobUse:
     processes: ProcessUse | None = None
     pids: frozenset[int] = frozenset()
     environment: Mapping[str, str] = field(default_factory=dict)
+    cgroup: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,15 @@ class CgroupLayout:
     hierarchies: Mapping[str, Path] = field(default_factory=dict)
 
 
+def in_hierarchy(layout: CgroupLayout, path: Path, controller: str) -> Path | None:
+    """Return the same folder in the v1 hierarchy of another controller; None if there is none."""
+    wanted = layout.hierarchies.get(controller)
+    for root in set(layout.hierarchies.values()):
+        if wanted is not None and path.is_relative_to(root):
+            return wanted / path.relative_to(root)
+    return None
+
+
 def detect_layout(cgroup_root: Path, procfs_root: Path) -> CgroupLayout:
     """Detect the layout from the mount table or, where it does not list this root, from the names of its folders."""
     hierarchies = dict(_mounted_hierarchies(cgroup_root, procfs_root)) or dict(_named_hierarchies(cgroup_root))

@@ -9,15 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from slurmscope.core.errors import SourceError
+from slurmscope.exporter.reading import SharedReading
+from slurmscope.node.cgroup.tree import CgroupLayout, LayoutKind
+from slurmscope.node.exporter import open_gpus
 from slurmscope.node.gpu.nvml import CHILD
 from slurmscope.node.gpu.reader import GpuReader
 from slurmscope.node.gpu.records import GpuReason, Gpus, ProcessPlace
-from slurmscope.node.job_use import JobKey
+from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from tests.fakes.device_programs import ACCEPT, DENY, Rule, cgroup_with, slurm_program
 from tests.fakes.nvml.library import FakeNvml
 from tests.unit.node.gpu.test_processes import make_process
 
 JOB = JobKey(job_id=12)
+V2 = CgroupLayout(kind=LayoutKind.V2, unified=Path("/sys/fs/cgroup"))
+
+
+def reading(jobs: NodeJobs) -> SharedReading:
+    return SharedReading("node_jobs", lambda: jobs, interval_seconds=0)
 
 
 @pytest.fixture
@@ -30,16 +39,22 @@ def procfs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(driver: FakeNvml, procfs: Path) -> Iterator[GpuReader]:
-    """Give a reader that names its needs as the agent does."""
+def argv(driver: FakeNvml, procfs: Path) -> tuple[str, ...]:
+    """Give the command of a child that finds the fake driver."""
     launcher = procfs.parent / "child.sh"
     variables = " ".join(f"{name}='{driver.environment[name]}'" for name in ("FAKE_NVML", "FAKE_NVML_LOG"))
     launcher.write_text(f'#!/bin/sh\nexec env {variables} "$@"\n', encoding="ascii")
     launcher.chmod(0o755)
+    return (str(launcher), *CHILD)
+
+
+@pytest.fixture
+def reader(driver: FakeNvml, procfs: Path, argv: tuple[str, ...]) -> Iterator[GpuReader]:
+    """Give a reader that names its needs as the agent does."""
     made = GpuReader(
         environment=driver.environment,
         procfs_root=procfs,
-        argv=(str(launcher), *CHILD),
+        argv=argv,
         job_cgroups=lambda: {JOB: procfs / "nowhere"},
     )
     with closing(made):
@@ -78,3 +93,58 @@ def test_kernel_reports_which_gpus_a_job_may_open(driver: FakeNvml, procfs: Path
 
     assert {JOB: {"GPU-00000001-0000-4000-8000-000000000000"}} == gpus.allowed
     assert {} == gpus.unavailable
+
+
+def test_reader_of_the_agent_knows_the_owner_of_a_process_without_cgroups(
+    driver: FakeNvml, procfs: Path, argv: tuple[str, ...]
+) -> None:
+    make_process(procfs, 20, started_at=0.0, cgroup="0::/system.slice/slurmd.service\n")
+    make_process(procfs, 21, started_at=0.0, cgroup="0::/system.slice/slurmd.service\n")
+    driver.add_gpus(1)
+    driver.say("process 0 20 4096", "process 0 21 4096")
+    jobs = NodeJobs(jobs=(JobUse(key=JOB, pids=frozenset({20})), JobUse(key=JobKey(13), has_ended=True)))
+
+    with closing(open_gpus(reading(jobs), V2, driver.environment, procfs, argv)) as opened:
+        placed = {process.pid: process.place for process in opened.read().devices[0].processes or ()}
+
+    assert {20: ProcessPlace(job_id=12), 21: ProcessPlace()} == placed
+
+
+def test_reader_of_the_agent_asks_the_kernel_which_gpus_a_job_may_open(
+    driver: FakeNvml, procfs: Path, argv: tuple[str, ...]
+) -> None:
+    driver.add_gpus(2)
+    program = slurm_program([Rule(195, 0, DENY), Rule(195, 1, ACCEPT)])
+    with cgroup_with(program) as cgroup:
+        jobs = NodeJobs(jobs=(JobUse(key=JOB, cgroup=str(cgroup)), JobUse(key=JobKey(13))))
+        with closing(open_gpus(reading(jobs), V2, driver.environment, procfs, argv)) as opened:
+            assert {JOB: {"GPU-00000001-0000-4000-8000-000000000000"}} == opened.read().allowed
+
+
+def test_reader_of_the_agent_reads_the_devices_hierarchy_of_v1(
+    driver: FakeNvml, procfs: Path, argv: tuple[str, ...], tmp_path: Path
+) -> None:
+    driver.add_gpus(2)
+    hierarchies = {name: tmp_path / name for name in ("freezer", "devices")}
+    folder = tmp_path / "devices/slurm/uid_1/job_12"
+    folder.mkdir(parents=True)
+    (folder / "devices.list").write_text("c 195:1 rwm\n")
+    jobs = NodeJobs(jobs=(JobUse(key=JOB, cgroup=str(tmp_path / "freezer/slurm/uid_1/job_12")),))
+    layout = CgroupLayout(kind=LayoutKind.V1, hierarchies=hierarchies)
+
+    with closing(open_gpus(reading(jobs), layout, driver.environment, procfs, argv)) as opened:
+        assert {JOB: {"GPU-00000001-0000-4000-8000-000000000000"}} == opened.read().allowed
+    without = CgroupLayout(kind=LayoutKind.V1, hierarchies={"freezer": tmp_path / "freezer"})
+    with closing(open_gpus(reading(jobs), without, driver.environment, procfs, argv)) as opened:
+        assert {} == opened.read().allowed
+
+
+def test_gpus_are_read_when_jobs_are_not(driver: FakeNvml, procfs: Path, argv: tuple[str, ...]) -> None:
+    def fail() -> NodeJobs:
+        raise SourceError("no cgroups")
+
+    driver.add_gpus(1)
+    failing = SharedReading("node_jobs", fail, interval_seconds=0)
+
+    with closing(open_gpus(failing, V2, driver.environment, procfs, argv)) as opened:
+        assert 1 == len(opened.read().devices)
