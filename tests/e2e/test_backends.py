@@ -220,15 +220,15 @@ def test_last_task_of_a_step_is_left_out_by_squeue_alone(clean_lab: SlurmLab) ->
     assert {"text": tasks - 1, "json": tasks, "rest": tasks} == counts
 
 
-def test_array_that_slurmrestd_has_cut_is_told(clean_lab: SlurmLab) -> None:
+def test_array_that_slurmrestd_has_cut_is_an_error(clean_lab: SlurmLab) -> None:
     with run_slurmrestd(clean_lab, environment={}) as server:
-        before = read(clean_lab, "rest", server.url, "jobs")
+        read(clean_lab, "rest", server.url, "jobs")
         clean_lab.submit(ALICE, f"--array={','.join(map(str, SCATTERED))}", "--hold")
-        after = read(clean_lab, "rest", server.url, "jobs")
+        flags = backend_flags("rest", server.url)
+        done = run_once(clean_lab, "jobs", flags=flags)
 
-    unreadable = "slurm_job_unreadable_rows"
-    assert before[unreadable][()] + 1 == after[unreadable][()]
-    assert 10 < held_jobs(after) < len(SCATTERED)
+    assert 1 == done.returncode
+    assert "SLURM_BITSTR_LEN=0" in done.stderr
 
 
 def held_jobs(samples: Samples) -> float:

@@ -150,6 +150,12 @@ class MalformedAnswer(SourceError):
     reason = "malformed"
 
 
+class TruncatedArrays(SourceError):
+    """Slurm has left out tasks of job arrays, so that no number of jobs would be right."""
+
+    reason = "truncated"
+
+
 class ArchiveError(SlurmscopeError):
     """The job archive could not be read or written."""
 

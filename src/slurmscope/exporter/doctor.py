@@ -75,6 +75,7 @@ ADVICE = {
     "refused": "check that slurmctld and munge are running, and that this user has access",
     "failed": "run the command by hand as this user",
     "malformed": "report it as a bug, with the output of the command",
+    "truncated": "set SLURM_BITSTR_LEN=0 in the environment of slurmrestd, and restart it",
     "bug": "report it as a bug, with what --log.level=error adds",
 }
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?", re.ASCII)
-
-
 _CUT = "..."
 
 
@@ -17,15 +15,10 @@ def is_cut(text: str) -> bool:
 
 
 def count_tasks(text: str) -> int:
-    """Return the number of tasks, without making a list of them; of a truncated text, those that are still in it.
+    """Return the number of tasks, without making a list of them.
 
-    Raises ValueError for text that Slurm does not print.
+    Raises ValueError for text that Slurm does not print, or has truncated.
     """
-    tasks = text.partition("%")[0]
-    if tasks.endswith(_CUT):
-        # The text may be truncated inside a number; the rest of the last part still counts as one task.
-        given, _, _ = tasks.removesuffix(_CUT).rpartition(",")
-        return (count_tasks(given) if given else 0) + 1
     return sum(map(len, parse_tasks(text)))
 
 

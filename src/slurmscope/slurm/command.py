@@ -340,7 +340,8 @@ class SlurmSettings:
     )
     backend: str = setting(
         "text",
-        help="Source of jobs and nodes: Slurm commands with text or json output, or slurmrestd (rest).",
+        help="Source of jobs and nodes: Slurm commands with text or json output, or slurmrestd (rest), which needs"
+        " SLURM_BITSTR_LEN=0 in its environment.",
         parse=one_of("text", "json", "rest"),
         metavar="text|json|rest",
     )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from slurmscope.core.check import Check
-from slurmscope.core.errors import CommandMissing
+from slurmscope.core.errors import CommandMissing, TruncatedArrays
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.doctor import examine
 from slurmscope.exporter.feature import OpenFeatures, Running
@@ -38,6 +38,18 @@ def test_good_and_missing_sources_are_distinguished() -> None:
     assert checks["reading nodes"].is_good
     assert "squeue was not found" == checks["reading jobs"].message
     assert "no metrics of a, b: install the Slurm client commands" in checks["reading jobs"].advice
+
+
+def test_advice_for_truncated_arrays_is_the_setting_of_slurmrestd() -> None:
+    def truncated() -> object:
+        raise TruncatedArrays("the task lists of 2 job arrays end in '...'")
+
+    features = OpenFeatures(Running(readings=(SharedReading("jobs", truncated, interval_seconds=10),)))
+
+    (check,) = examine(features, [collector("a", "jobs")]).checks
+
+    assert (False, "the task lists of 2 job arrays end in '...'") == (check.is_good, check.message)
+    assert "set SLURM_BITSTR_LEN=0 in the environment of slurmrestd" in check.advice
 
 
 def test_advice_of_a_reading_comes_before_that_for_the_reason_except_for_bugs() -> None:

@@ -2,7 +2,7 @@
 """Read jobs and nodes as JSON: by Slurm's commands, or from slurmrestd.
 
 slurmrestd truncates the list of an array's tasks after 64 characters unless ``SLURM_BITSTR_LEN=0`` is in its own
-environment; the tasks after that are then missing, and are counted as one unreadable row.
+environment. The number of tasks is then not known, so that no job is counted.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import msgspec
 
 from slurmscope.cluster.sinfo import BASE_STATES, Node, Nodes, parse_node_gres
 from slurmscope.cluster.squeue import NOT_STARTED_STATES, JobGroup, JobOwner, Jobs, JobStart, StartWindow
-from slurmscope.core.errors import MalformedAnswer
+from slurmscope.core.errors import MalformedAnswer, TruncatedArrays
 from slurmscope.core.tres import Tres, as_gres, parse_tres
 from slurmscope.slurm.arrays import count_tasks, is_cut
 from slurmscope.slurm.json_response import JsonNumber, Problem, read_records, whole
@@ -93,19 +93,21 @@ class _Tally:
         self.sums: dict[_Names, _Sum] = {}
         self.starts: Counter[tuple[str, str, int]] = Counter()
         self.unreadable_rows = 0
+        self.truncated_arrays = 0
         self._window = window
 
     def take(self, record: JsonJob) -> None:
         """Count a job, or all tasks of an array; one without a state, times or amounts is counted as unreadable."""
         tasks = record.array_task_string or ""
+        if is_cut(tasks):
+            self.truncated_arrays += 1
+            return
         try:
             jobs = count_tasks(tasks) if tasks else 1
             tres = _parse_tres(record.tres_alloc_str or record.tres_req_str or "")
         except ValueError:
             self.unreadable_rows += 1
             return
-        # Where the list is cut, what comes after it is in no group.
-        self.unreadable_rows += is_cut(tasks)
         names = _names(record)
         submit, nodes, cpus = whole(record.submit_time), whole(record.node_count), whole(record.cpus)
         if cpus is None:  # v0.0.38 lacks it for jobs that were cancelled before they started
@@ -131,6 +133,11 @@ def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow, w
     tally = _Tally(window)
     for record in records:
         tally.take(record)
+    if tally.truncated_arrays:
+        raise TruncatedArrays(
+            f"the task lists of {tally.truncated_arrays} job arrays end in '...': slurmrestd truncates them after 64"
+            " characters unless SLURM_BITSTR_LEN=0 is in its environment"
+        )
     if records and not tally.sums:
         raise MalformedAnswer(f"none of {len(records)} jobs in the answer of Slurm has the fields that we know")
     return Jobs(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurmscope.cluster.json.records import SQUEUE_ARGUMENTS, parse_jobs
 from slurmscope.cluster.squeue import JobOwner, Jobs, JobStart, StartWindow
-from slurmscope.core.errors import MalformedAnswer, SlurmRefused, SourceError
+from slurmscope.core.errors import MalformedAnswer, SlurmRefused, SourceError, TruncatedArrays
 from slurmscope.core.tres import Gres
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurmrestd"
@@ -83,10 +83,12 @@ def test_array_counts_all_its_tasks() -> None:
     assert (10, 10, 20, 10 * 200 * 2**20) == (group.jobs, group.nodes, group.cpus, group.memory_bytes)
 
 
-def test_cut_array_counts_its_reported_tasks_and_one_unreadable_row() -> None:
-    jobs = parse(job(array_task_string="1-2,5,7..."))
+def test_cut_array_is_no_answer() -> None:
+    # As slurmrestd 22.05 has cut it.
+    cut = "1-2,5,8-9,12,14,17-18,21-22,24,26,28-31,33,35-36,38,44,48,57...%4"
 
-    assert (4, 1) == (jobs.groups[0].jobs, jobs.unreadable_rows)
+    with pytest.raises(TruncatedArrays, match=r"1 job arrays.*SLURM_BITSTR_LEN=0"):
+        parse(job(), job(array_task_string=cut))
 
 
 def test_starts_in_the_window_are_reported_with_their_waits() -> None:
