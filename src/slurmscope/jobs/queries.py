@@ -20,15 +20,17 @@ LUSTRE_OPERATIONS = "lustre_job_stats_total"
 
 def _by_filesystem(metric: str, targets: str = "OST|MDT") -> SeriesQuery:
     """Query a Lustre exporter's counter by file system; other targets have no file system."""
-    derived = DerivedLabel(_FILESYSTEM, "target", f"(.+)-(?:{targets})[0-9a-fA-F]{{4}}")
+    filesystem = DerivedLabel(_FILESYSTEM, "target", f"(.+)-(?:{targets})[0-9a-fA-F]{{4}}")
+    # Two servers may have the same target, but what has no target is of another source on each of them.
+    source = (DerivedLabel("source", "instance", "(.*)"), DerivedLabel("source", "target", "().+"))
     operation = ("operation",) if metric == LUSTRE_OPERATIONS else ()
     return SeriesQuery(
         metric=metric,
         how=Aggregation.RATE,
-        each=("jobid", "target", *operation, _FILESYSTEM),
+        each=("jobid", "target", "source", *operation, _FILESYSTEM),
         by=(_FILESYSTEM,),
         job_label="jobid",
-        derived=(derived,),
+        derived=(filesystem, *source),
         is_foreign=True,
     )
 

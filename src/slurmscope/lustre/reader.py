@@ -5,8 +5,8 @@ A stage that fails costs only its own numbers: the last good answer to a query i
 are known stay known, and the collection is reported as incomplete.
 
 Prometheus adds up the targets of each file system, so that an answer has one series per job ID and file system. Where
-two servers scrape the same target, the higher rate counts. Exporters that name the file system in a label run on
-clients; there all series are added up.
+two servers have the same target, the higher rate counts; series without a target are added up, unless they differ by
+a replica label only. Exporters that name the file system in a label run on clients; there all series are added up.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 _FILESYSTEM = "filesystem"
 _TARGET = "(.+)-(?:OST|MDT)[0-9a-fA-F]{4}"
 _METADATA_TARGET = ".+-MDT[0-9a-fA-F]{4}"
+# Labels in which the samples of two Prometheus servers that scrape the same targets differ.
+_REPLICA_LABELS = "replica, prometheus_replica"
 
 
 def rates_expression(quantity: Quantity, options: LustreOptions, matchers: Matchers = ()) -> str:
@@ -60,7 +62,11 @@ def rates_expression(quantity: Quantity, options: LustreOptions, matchers: Match
     if is_metadata:
         rates = _rates(quantity, options, [*conditions, f"{target}=~{quote(_METADATA_TARGET)}"])
         return f"max by ({job}, {target}, {names.operation}) ({rates}) > 0"
-    highest = f"max by ({job}, {target}) ({_rates(quantity, options, conditions)}) > 0"
+    with_target = _rates(quantity, options, [*conditions, f'{target}!=""'])
+    without_target = _rates(quantity, options, [*conditions, f'{target}=""'])
+    copies = f"max by ({job}, {target}) ({with_target})"
+    others = f"max without ({_REPLICA_LABELS}) ({without_target})"
+    highest = f"({copies} or {others}) > 0"
     named = f"label_replace({highest}, {quote(_FILESYSTEM)}, {quote('$1')}, {quote(target)}, {quote(_TARGET)})"
     return f"sum by ({job}, {_FILESYSTEM}) ({named})"
 

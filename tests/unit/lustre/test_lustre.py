@@ -3,20 +3,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from slurmscope.lustre.collector import LustreOptions
 from slurmscope.lustre.reader import parse_rates, rates_expression
 from slurmscope.lustre.use import Quantity, UseRate
 from slurmscope.prometheus.responses import FoundSeries, Reply
+from tests.promtool import check_query
 
 
 def test_bytes_are_summed_over_the_targets_of_a_file_system() -> None:
     assert (
-        "sum by (jobid, filesystem) (label_replace(max by (jobid, target) "
-        "(irate(lustre_job_read_bytes_total{}[60000ms])) > 0, "
+        "sum by (jobid, filesystem) (label_replace((max by (jobid, target) "
+        '(irate(lustre_job_read_bytes_total{target!=""}[60000ms])) or max without (replica, prometheus_replica) '
+        '(irate(lustre_job_read_bytes_total{target=""}[60000ms]))) > 0, '
         '"filesystem", "$1", "target", "(.+)-(?:OST|MDT)[0-9a-fA-F]{4}"))'
     ) == rates_expression(Quantity.READ, LustreOptions())
+
+
+def test_servers_without_targets_are_added_up_and_copies_are_not(tmp_path: Path) -> None:
+    # Bytes per second, of counters that are read every 30 s; the sums are worked out by hand.
+    rates = {
+        'jobid="7",instance="oss1"': 999,
+        'jobid="7",instance="oss2"': 1500,
+        'jobid="8",instance="oss1",replica="a"': 10,
+        'jobid="8",instance="oss1",replica="b"': 11,
+        'jobid="9",instance="oss1",volume="0"': 20,
+        'jobid="9",instance="oss1",volume="1"': 30,
+        'jobid="10",instance="oss1",target="work-OST0000"': 100,
+        'jobid="10",instance="oss2",target="work-OST0000"': 90,
+        'jobid="10",instance="oss2",target="work-OST0001"': 5,
+    }
+    expected = {'{jobid="7"}': 2499, '{jobid="8"}': 11, '{jobid="9"}': 50, '{jobid="10", filesystem="work"}': 105}
+    series = {f"lustre_job_read_bytes_total{{{labels}}}": f"0+{30 * rate}x4" for labels, rate in rates.items()}
+
+    check_query(tmp_path, rates_expression(Quantity.READ, LustreOptions()), series, expected, interval="30s", at="2m")
 
 
 def test_metadata_operations_keep_target_and_operation() -> None:

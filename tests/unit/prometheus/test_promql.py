@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurmscope.jobs.queries import CURVES
 from slurmscope.jobs.series import Aggregation, DerivedLabel, JobSpan, SeriesQuery
 from slurmscope.prometheus.promql import curves_expression, quote, quote_regex, totals_expression
-from tests.requirements import require_program
+from tests.promtool import check_query
 
 ONE_STRING = re.compile(r'"(?:[ !#-\[\]-~]|\\[\\"]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*"')
 ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
@@ -111,21 +110,10 @@ def test_fall_that_only_one_copy_of_a_series_contains_is_marked(
         f'written{{slurm_job="1",slurm_node="n1",replica="{number}"}}': copy for number, copy in enumerate(copies)
     }
     other = {'written{slurm_job="2",slurm_node="n1"}': "0 1 2 3 4 5"}
-    samples = [
-        {"labels": f'{{slurm_job="{job}",slurm_node="n1"}}', "value": value} for job, value in ((1, expected), (2, 5))
-    ]
+    expected_samples = {f'{{slurm_job="{job}",slurm_node="n1"}}': value for job, value in ((1, expected), (2, 5))}
     query = totals_expression(SeriesQuery(metric="written", how=Aggregation.TOTAL), spans)
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in (series | other).items()],
-        "promql_expr_test": [{"expr": query, "eval_time": "5m", "exp_samples": samples}],
-    }
-    file = tmp_path / "test.yml"
-    file.write_text(json.dumps({"tests": [test]}), encoding="utf-8")
-    argv = [require_program("promtool"), "test", "rules", str(file)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
-    assert 0 == done.returncode, done.stdout + done.stderr
+    check_query(tmp_path, query, series | other, expected_samples, interval="1m", at="5m")
 
 
 def test_sum_of_totals_is_rejected() -> None:
@@ -217,3 +205,16 @@ def test_derived_labels_are_validated() -> None:
 
     with pytest.raises(ValueError, match="not a valid"):
         curves_expression(odd, [7], window_seconds=60.0)
+
+
+def test_servers_without_targets_are_added_up_for_reports_and_copies_are_not(tmp_path: Path) -> None:
+    series = {
+        'lustre_job_read_bytes_total{jobid="7",instance="oss1"}': "0+600x4",
+        'lustre_job_read_bytes_total{jobid="7",instance="oss2"}': "0+1200x4",
+        'lustre_job_read_bytes_total{jobid="8",instance="oss1",target="work-OST0000"}': "0+600x4",
+        'lustre_job_read_bytes_total{jobid="8",instance="oss2",target="work-OST0000"}': "0+600x4",
+    }
+    query = curves_expression(CURVES["filesystem_read"], [7, 8], window_seconds=120.0)
+    expected = {'{slurm_job="7"}': 3600, '{slurm_job="8", filesystem="work"}': 1200}
+
+    check_query(tmp_path, query, series, expected, interval="1m", at="4m")
