@@ -323,7 +323,8 @@ class QueueReader:
     """Read jobs so that each start is counted once: the windows of start times follow each other without gaps.
 
     Jobs that start and end between two readings are counted too, because the controller keeps ended jobs for a while
-    (MinJobAge). A failed reading does not move the window.
+    (MinJobAge). A failed reading does not move the window. When the clock is set back, the windows begin again there,
+    and starts that were counted before are left out as the windows pass them.
     """
 
     def __init__(self, read_jobs: ReadJobs, wall_clock: Callable[[], float]) -> None:
@@ -332,15 +333,36 @@ class QueueReader:
         self._wall_clock = wall_clock
         self._counted_until = int(wall_clock()) - LAG_SECONDS
         self._waits: dict[tuple[str, str], WaitTally] = {}
+        self._counted: Counter[tuple[str, str, int]] = Counter()
+        self._passed_at = 0
 
     def read(self) -> Jobs:
         """Return the current jobs, with the wait times of all starts so far."""
         now = self._wall_clock()
-        window = StartWindow(self._counted_until, max(self._counted_until, int(now) - LAG_SECONDS))
+        until = int(now) - LAG_SECONDS
+        is_set_back = until < self._counted_until
+        window = StartWindow(*sorted((self._counted_until, until)))
         jobs = self._read_jobs(window, now)
-        self._counted_until = window.end_seconds
-        self._waits = add_starts(self._waits, jobs.starts)
+        self._counted_until = until
+        if is_set_back:
+            self._counted.update(_by_wait(jobs.starts))
+            self._passed_at = max(self._passed_at, window.end_seconds)
+        else:
+            self._waits = add_starts(self._waits, self._leave_out_counted(jobs.starts))
         return replace(jobs, waits=self._waits)
+
+    def _leave_out_counted(self, starts: Iterable[JobStart]) -> Iterable[JobStart]:
+        if not self._counted:
+            return starts
+        found = _by_wait(starts)
+        new, self._counted = found - self._counted, self._counted - found
+        if self._counted_until >= self._passed_at:
+            self._counted.clear()
+        return [JobStart(*key, jobs) for key, jobs in new.items()]
+
+
+def _by_wait(starts: Iterable[JobStart]) -> Counter[tuple[str, str, int]]:
+    return Counter({(start.partition, start.qos, start.wait_seconds): start.jobs for start in starts})
 
 
 def add_starts(waits: dict[tuple[str, str], WaitTally], starts: Iterable[JobStart]) -> dict[tuple[str, str], WaitTally]:

@@ -28,13 +28,16 @@ class Queue:
         self.now = now
         self.starts: list[int] = []
         self.is_down = False
+        self._latest = now
 
     def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
         if self.is_down:
             raise CommandTimedOut(["squeue"], "down")
         names = "physics\x1falice\x1fdebug\x1fnormal\x1fRUNNING\x1fNone\x1f(null)"
-        starts = (start for start in self.starts if start <= self.now)
-        rows = (f"{names}\x1e1\x1f1\x1fcpu=1\x1e{start - 30}\x1f{start}\n" for start in starts)
+        # What has started stays, also when the clock is set back.
+        self._latest = max(self._latest, self.now)
+        starts = ((start, 30 + number) for number, start in enumerate(self.starts) if start <= self._latest)
+        rows = (f"{names}\x1e1\x1f1\x1fcpu=1\x1e{start - wait}\x1f{start}\n" for start, wait in starts)
         return parse_jobs("".join(rows).encode(), taken_at_seconds=now_seconds, window=window)
 
     def reader(self) -> QueueReader:
@@ -94,6 +97,24 @@ def test_clock_set_back_counts_nothing_twice() -> None:
     queue.now += 3700
 
     assert 1 == counted(reader.read().waits)
+
+
+def test_clock_set_back_does_not_stop_the_counting() -> None:
+    queue = Queue()
+    reader = queue.reader()
+    queue.starts = [queue.now + 1]
+    queue.now += 60
+    reader.read()
+    queue.now -= 3600
+    reader.read()
+    queue.starts.append(queue.now + 10)
+    queue.now += 60
+    assert 2 == counted(reader.read().waits)
+    queue.now += 3600
+    assert 2 == counted(reader.read().waits)
+    queue.starts.append(queue.now + 10)
+    queue.now += 60
+    assert 3 == counted(reader.read().waits)
 
 
 @given(
