@@ -197,9 +197,11 @@ class JobTracker:
                 self._run_once()
             except SourceError as error:
                 logger.error("job tracking failed", extra=fields(error=str(error)))
+                self._refuse(self._take_requests(), error)
                 self._changes.rest(FAILED_PAUSE_SECONDS)
-            except Exception:  # a bug in one round must not end the tracking
+            except Exception as error:  # a bug in one round must not end the tracking
                 logger.exception("job tracking failed")
+                self._refuse(self._take_requests(), error)
                 self._changes.rest(FAILED_PAUSE_SECONDS)
 
     def _run_once(self) -> None:
@@ -345,11 +347,14 @@ class JobTracker:
         try:
             jobs = self._snapshot()
         except Exception as error:  # noqa: BLE001 - passed on to the callers
-            for request in requests:
-                request.set_exception(error)
+            self._refuse(requests, error)
         else:
             for request in requests:
                 request.set_result(jobs)
+
+    def _refuse(self, requests: Iterable[Future[NodeJobs]], error: Exception) -> None:
+        for request in requests:
+            request.set_exception(error)
 
     def _take_requests(self) -> list[Future[NodeJobs]]:
         requests: list[Future[NodeJobs]] = []

@@ -19,7 +19,7 @@ from slurmscope.node.changes import ChangeWatcher, Inotify, InotifyUnavailable, 
 from slurmscope.node.job_finder import LiveJob
 from slurmscope.node.job_registry import JobRegistry
 from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, JobKey, JobUse, NodeJobs
-from slurmscope.node.tracker import SCAN_GAP_SECONDS, SCAN_SECONDS, CpuBudget, JobTracker
+from slurmscope.node.tracker import SCAN_GAP_SECONDS, SCAN_SECONDS, SNAPSHOT_SECONDS, CpuBudget, JobTracker
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReader
 from tests.leftovers import nothing_left
 
@@ -316,6 +316,19 @@ def test_failed_scan_is_reported_and_the_next_one_succeeds(node: Node) -> None:
         node.tracker.snapshot()
     node.finder.fails = False
     assert KEY == node.only().key
+
+
+def test_request_while_scans_fail_gets_their_error_at_once(node: Node) -> None:
+    node.finder.fails = True
+    scans = node.finder.scans
+    (node.finder.root / "job_8").mkdir()  # a scan is due, fails, and is due again at once
+    until(lambda: node.finder.scans > scans)
+    began = time.monotonic()
+    for _ in range(3):
+        with pytest.raises(SourceError, match="cannot list the cgroups"):
+            node.tracker.snapshot()
+    assert time.monotonic() - began < SNAPSHOT_SECONDS / 2
+    node.finder.fails = False
 
 
 class BrokenReading(FakeReader):
