@@ -13,6 +13,7 @@ requested, come before that and are split off first.
 
 from __future__ import annotations
 
+import re
 import sys
 from bisect import bisect_left
 from collections import Counter
@@ -35,6 +36,8 @@ WAIT_BUCKETS_SECONDS = (
     1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 12 * 3600.0, 86400.0, 3 * 86400.0, 7 * 86400.0,
 )  # fmt: skip
 """Upper bounds of the wait time histogram: from a second to a week."""
+
+_BETWEEN_FEATURES = re.compile(r"[&|,()\[\]]")
 
 
 class JobGroup(NamedTuple):
@@ -281,7 +284,7 @@ def _parse_names(text: bytes) -> _Names:
     account, user, partition, qos, state, reason, features = map(sys.intern, fields)
     if not state:
         raise ValueError("the row has no state")
-    wanted = () if features in ("", "(null)") else tuple(features.split("&"))
+    wanted = () if features == "(null)" else parse_features(features)
     return account, user, tuple(partition.split(",")), qos, state, reason, wanted
 
 
@@ -304,6 +307,13 @@ def _count_starts(new_starts: Iterable[_Start], window: StartWindow) -> tuple[Jo
             wait_seconds = max(0, start - group.first_submit_seconds)
             starts[group.partitions[0], group.qos, wait_seconds] += jobs
     return tuple(JobStart(partition, qos, wait, jobs) for (partition, qos, wait), jobs in starts.items())
+
+
+@lru_cache(maxsize=4096)
+def parse_features(text: str) -> tuple[str, ...]:
+    """Return the names in a constraint such as ``[rack1*2&rack2*4]`` or ``(intel|amd)&ib``."""
+    words = (word.partition("*")[0] for word in _BETWEEN_FEATURES.split(text))
+    return tuple(dict.fromkeys(word for word in words if word))
 
 
 def _parse_count(text: str) -> int:

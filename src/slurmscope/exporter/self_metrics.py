@@ -99,7 +99,8 @@ READ_DURATION = gauge("slurmscope_reading_duration_seconds", "Duration of the la
 READS = counter("slurmscope_readings_total", "Readings of the source, including failed ones.", "source")
 READ_ERRORS = counter(
     "slurmscope_reading_errors_total",
-    "Failed readings of the source by reason: missing, timeout, refused, too_much, failed, malformed or bug.",
+    "Failed readings of the source by reason: missing, timeout, refused, too_much, failed, malformed, truncated or"
+    " bug.",
     "source",
     "reason",
 )

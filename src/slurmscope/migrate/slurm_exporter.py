@@ -28,8 +28,8 @@ _JOBS = (
     old("slurm_job_count_per_state", difference="was in the README only"),
     old(
         "slurm_feature_total",
-        difference='true features; the default mode put every job under `feature=""`. Jobs that request none keep '
-        '`feature=""`',
+        difference="true features, without the counts and brackets of a constraint; the default mode put every job "
+        'under `feature=""`. Jobs that request none keep `feature=""`',
     ),
     old("slurm_feature_cpu_alloc", "slurm_feature_mem_alloc", difference="likewise; only running jobs count"),
     old(

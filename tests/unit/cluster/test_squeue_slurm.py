@@ -86,6 +86,27 @@ def test_no_output_is_a_cluster_without_jobs() -> None:
     assert Jobs(groups=(), taken_at_seconds=NOW) == parse(b"")
 
 
+@pytest.mark.parametrize(
+    ("constraint", "features"),
+    [
+        # The forms of --constraint in the manual of sbatch.
+        ("intel", ("intel",)),
+        ("intel&gpu", ("intel", "gpu")),
+        ("intel|amd", ("intel", "amd")),
+        ("[rack1*2&rack2*4]", ("rack1", "rack2")),
+        ("[rack1|rack2|rack3|rack4]", ("rack1", "rack2", "rack3", "rack4")),
+        ("graphics*4", ("graphics",)),
+        ("foo&[rack1*2&rack2*4]&foo", ("foo", "rack1", "rack2")),
+        ("(knl&snc4&flat)|haswell", ("knl", "snc4", "flat", "haswell")),
+        ("", ()),
+    ],
+)
+def test_features_are_names_without_counts_and_brackets(constraint: str, features: tuple[str, ...]) -> None:
+    (group,) = parse(row(feature=constraint)).groups
+
+    assert features == group.features
+
+
 def test_several_partitions_and_features_are_distinguished() -> None:
     (group,) = parse(row(partition="debug,long", feature="avx512&ib", state="PENDING", start="N/A")).groups
 

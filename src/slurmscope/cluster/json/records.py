@@ -15,7 +15,15 @@ from functools import lru_cache
 import msgspec
 
 from slurmscope.cluster.sinfo import BASE_STATES, Node, Nodes, parse_node_gres
-from slurmscope.cluster.squeue import NOT_STARTED_STATES, JobGroup, JobOwner, Jobs, JobStart, StartWindow
+from slurmscope.cluster.squeue import (
+    NOT_STARTED_STATES,
+    JobGroup,
+    JobOwner,
+    Jobs,
+    JobStart,
+    StartWindow,
+    parse_features,
+)
 from slurmscope.core.errors import MalformedAnswer, TruncatedArrays
 from slurmscope.core.tres import Tres, as_gres, parse_tres
 from slurmscope.slurm.arrays import count_tasks, is_cut
@@ -196,7 +204,7 @@ def _make_group(names: _Names, total: _Sum) -> JobGroup:
         qos=qos,
         state=state,
         reason=reason,
-        features=tuple(features.split("&")) if features else (),
+        features=parse_features(features),
         jobs=total.jobs,
         nodes=total.nodes,
         cpus=total.cpus,

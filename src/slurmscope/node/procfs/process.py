@@ -145,6 +145,10 @@ class Process:
     def sample(self, before: ProcessSample | None = None) -> ProcessSample | Missing:
         """Read ``stat``, and the user from the owner of the folder: ``status`` would cost twice as much.
 
+        From Linux 6.2 on, the resident memory there lacks what each CPU has not added to the total yet, less than 2 %
+        of 25 MB on a small machine. ``ps`` reads ``status``, whose number is exact from 6.17 on; reading it, or
+        ``statm``, for each process would cost half as much again as ``stat`` does.
+
         ``before`` is the last sample of the process; it is returned if nothing changed, as for a sleeping process.
         """
         try:
