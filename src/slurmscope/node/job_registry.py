@@ -52,15 +52,13 @@ class ReadErrors:
 # A new job is read at these ages, so that one that ends before the next scrape still has values.
 YOUNG_SECONDS = (0.03, 0.1, 0.5, 2.0)
 ENDED_LIMIT = 10_000
+PAUSED_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """An ended job; ``earlier`` is set if its next step may create its cgroup again."""
-
     use: JobUse
     until_seconds: float
-    earlier: EarlierSteps | None
 
 
 class JobRegistry:
@@ -87,6 +85,9 @@ class JobRegistry:
         self._in_folder: defaultdict[str, set[TrackedJob]] = defaultdict(set)
         self._is_first_scan = True
         self._ended: OrderedDict[JobKey, _Ended] = OrderedDict()
+        # Their next step may create their cgroup again, also long after the grace period: such a job has no cgroup
+        # between two steps, however long the pause.
+        self._paused: OrderedDict[JobKey, EarlierSteps] = OrderedDict()
         self._due: list[tuple[float, int, TrackedJob]] = []
         self._order = itertools.count()
         self.errors = ReadErrors()
@@ -189,9 +190,10 @@ class JobRegistry:
         return True
 
     def _begin(self, key: JobKey, job: LiveJob) -> TrackedJob:
-        ended = self._ended.pop(key, None)
+        self._ended.pop(key, None)
         now = self._clock()
-        tracked = TrackedJob(job, self._make_reader(), earlier=ended.earlier if ended else None, now=now)
+        earlier = self._paused.pop(key, None)
+        tracked = TrackedJob(job, self._make_reader(), earlier=earlier, now=now)
         self._live[key] = tracked
         self._update_roster(begun=self.roster.begun + 1, last=key)
         if tracked.folder_name:
@@ -199,7 +201,7 @@ class JobRegistry:
         # Jobs older than the agent are not about to end, and may be thousands.
         for age in self._young_seconds[:1] if self._is_first_scan else self._young_seconds:
             heapq.heappush(self._due, (now + age, next(self._order), tracked))
-        if ended is not None:
+        if earlier is not None:
             self.update_steps(tracked)
         self._attempt(tracked, lambda: tracked.read_cgroup(now))
         return tracked
@@ -210,9 +212,13 @@ class JobRegistry:
         self._failing.discard(tracked)
         self._leave_folder(tracked)
         use = replace(tracked.use, has_ended=True)
-        self._ended[key] = _Ended(use, self._clock() + self._grace_seconds, tracked.earlier_steps())
+        self._ended[key] = _Ended(use, self._clock() + self._grace_seconds)
+        if (earlier := tracked.earlier_steps()) is not None:
+            self._paused[key] = earlier
         while len(self._ended) > self._ended_limit:
             self._ended.popitem(last=False)
+        while len(self._paused) > PAUSED_LIMIT:
+            self._paused.popitem(last=False)
 
     def _update_roster(self, *, begun: int, last: JobKey | None) -> None:
         alone = next(iter(self._live)) if len(self._live) == 1 else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.node.job_registry import YOUNG_SECONDS, JobRegistry
+from slurmscope.node.job_registry import PAUSED_LIMIT, YOUNG_SECONDS, JobRegistry
 from slurmscope.node.job_use import WHOLE_JOB, GroupKey, JobKey, JobUse, Roster
 from slurmscope.node.tracked_job import CONFIRM_SECONDS, MANY_PROCESSES, PAST_GROUP_LIMIT
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReader
@@ -233,6 +233,31 @@ def test_job_between_two_steps_counts_on(node: Node) -> None:
     node.finder.remove(again)
     node.scan()
     assert (105.0, True) == (node.seconds(), node.only().has_ended)
+
+
+def test_job_counts_on_after_a_pause_longer_than_the_grace_period(node: Node) -> None:
+    job = node.finder.add(FakeJob(KEY, seconds=100.0, steps={"0"}))
+    node.scan_and_read()
+    node.finder.remove(job)
+    node.scan()
+    node.scan(3600.0)
+    assert () == node.registry.uses()
+    node.finder.add(FakeJob(KEY, seconds=1.0, steps={"1"}))
+    node.scan_and_read()
+    assert 101.0 == node.seconds()
+
+
+def test_number_of_jobs_that_may_count_on_is_limited(node: Node) -> None:
+    for number in range(PAUSED_LIMIT + 1):
+        job = node.finder.add(FakeJob(JobKey(number), seconds=100.0, steps={"0"}))
+        node.scan_and_read()
+        node.finder.remove(job)
+        node.scan(GRACE_SECONDS)
+    for number in (0, PAUSED_LIMIT):
+        node.finder.add(FakeJob(JobKey(number), seconds=1.0, steps={"1"}))
+    node.scan_and_read()
+    totals = {use.key.job_id: use.groups[WHOLE_JOB].cpu.total_seconds for use in node.registry.uses()}
+    assert (1.0, 101.0) == (totals[0], totals[PAUSED_LIMIT])
 
 
 def test_job_that_continues_keeps_the_totals_of_its_processes(node: Node) -> None:
