@@ -30,6 +30,8 @@ class ProgramTotals:
         self._ticks: Counter[str] = Counter()
         self._shown: frozenset[str] = frozenset()
         self._other_ticks = 0
+        self._told: dict[str, int] = {}
+        self._told_ticks = 0
         self.cpu_ticks = 0
         self.minor_faults = 0
         self.major_faults = 0
@@ -64,8 +66,11 @@ class ProgramTotals:
         ranked = sorted(self._ticks, key=lambda name: -self._ticks[name] * (11 if name in self._shown else 10))
         shown = {name: self._ticks[name] for name in ranked[: self._shown_limit]}
         self._shown = frozenset(shown)
-        # When a program moves from the rest to the named ones, the rest must not decrease.
-        self._other_ticks = max(self._other_ticks, self.cpu_ticks - sum(shown.values()))
+        # The rest grows only by what is spent meanwhile: it must not decrease when a program of it is shown, nor jump
+        # when one is not shown any more, which would look like CPU time spent at that moment.
+        of_shown = sum(max(0, ticks - self._told.get(name, 0)) for name, ticks in shown.items())
+        self._other_ticks += max(0, self.cpu_ticks - self._told_ticks - of_shown)
+        self._told, self._told_ticks = dict(self._ticks), self.cpu_ticks
         return {**shown, OTHER: self._other_ticks} if self._other_ticks else shown
 
 

@@ -73,6 +73,17 @@ def test_program_of_the_name_for_the_rest_is_part_of_it() -> None:
     assert {"a": 1, "other": 100} == ledger.cpu_ticks_by_program()
 
 
+def test_program_that_is_no_longer_shown_does_not_make_the_rest_jump() -> None:
+    ledger = ProgramTotals(1)
+    ledger.update([sample(1, command="a", ticks=100), sample(2, command="b", ticks=5)])
+    assert {"a": 100, "other": 5} == ledger.cpu_ticks_by_program()
+    # b works for 200 ticks, a for one more: 201 were spent, and no series but that of b may grow by more than its own.
+    ledger.update([sample(1, command="a", ticks=101), sample(2, command="b", ticks=205)])
+    assert {"b": 205, "other": 6} == ledger.cpu_ticks_by_program()
+    ledger.update([sample(1, command="a", ticks=111), sample(2, command="b", ticks=206)])
+    assert {"b": 206, "other": 16} == ledger.cpu_ticks_by_program()
+
+
 def test_nothing_falls_when_programs_change_places() -> None:
     chance = random.Random(3)
     ledger, ticks = ProgramTotals(3), Counter[int]()
