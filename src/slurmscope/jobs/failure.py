@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from slurmscope.jobs.exit_status import CRASH_SIGNALS, LAST_SIGNAL, Ending, desc
 from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.render.contents import LabelledText
 from slurmscope.jobs.render.formatting import format_time, show
-from slurmscope.jobs.report import Chart, JobReport
+from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity, submit_options, was_oom_killed
 from slurmscope.jobs.summary import JobSummary
 
@@ -106,9 +105,6 @@ def _expand(code: str, width: str, record: JobRecord) -> str:
     node = record.nodes[0].partition(".")[0] if record.nodes else "%N"
     return {"N": node, "u": record.user, "x": record.name, "%": "%"}[code]
 
-
-MIN_POINTS = 10
-"""Fewer points of a curve are not continued."""
 
 _BAD_STATES = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL"})
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
@@ -244,7 +240,7 @@ def _nodes_of(record: JobRecord, step: StepRecord | None) -> str:
 
 def _add_memory(failure: Failure, report: JobReport) -> Failure:
     """Add the task with the most memory, and the need of a job whose memory grew to the end."""
-    needed = extrapolate_memory(report)
+    needed = report.summary.memory.expected_bytes
     text = failure.explanation
     if task := _largest_task(report.summary):
         text += f" The most memory had {task}."
@@ -269,34 +265,6 @@ def _largest_task(summary: JobSummary) -> str:
     known = [(peak, name) for peak, name in tasks if peak]
     peak, name = max(known, default=(0.0, ""))
     return f"{name}, with {format_bytes(peak)}" if name else ""
-
-
-def extrapolate_memory(report: JobReport) -> float | None:
-    """Continue the memory curve of the fullest node up to the time limit, at the rate of the second half of the run.
-
-    None for memory that did not grow to the end, or without a time limit; never below the kernel's peak.
-    """
-    summary, limit = report.summary, report.summary.time.requested
-    chart = next((chart for chart in report.charts if chart.name == "memory"), None)
-    if chart is None or limit is None or summary.run_seconds >= limit:
-        return None
-    points = _fullest(chart)
-    half = points[len(points) // 2 :]
-    if len(points) < MIN_POINTS or half[-1][1] <= half[0][1] or half[-1][0] <= half[0][0]:
-        return None
-    rate = (half[-1][1] - half[0][1]) / (half[-1][0] - half[0][0])
-    charged = (summary.memory.charged_peak_bytes or 0.0) / max(1, summary.record.node_count)
-    last = max(half[-1][1], charged)
-    return last + rate * (limit - summary.run_seconds)
-
-
-def _fullest(chart: Chart) -> Sequence[tuple[float, float]]:
-    """Return the known points of the line that ends highest."""
-    lines = [
-        [(time, value) for time, value in zip(chart.times, line.values, strict=False) if value is not None]
-        for line in chart.lines
-    ]
-    return max((line for line in lines if line), key=lambda line: line[-1][1], default=[])
 
 
 TITLE = "What went wrong"

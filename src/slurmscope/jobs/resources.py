@@ -24,7 +24,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from slurmscope.core.hostlist import natural_order
-from slurmscope.jobs.curves import Aligned, add, align, growth_ratio, idle_tail_seconds, peak, sum_over
+from slurmscope.jobs.curves import Aligned, add, align, growth_rate, growth_ratio, idle_tail_seconds, peak, sum_over
 from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover
 from slurmscope.jobs.record import MAX_STEPS, StepRecord
 from slurmscope.jobs.series import Series
@@ -139,13 +139,17 @@ def _cores_used(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> int | None:
     return sum(value >= USED_RATIO * fair_seconds > 0 for value in seconds)
 
 
+SLACK_BYTES, SLACK_RATIO = float(64 << 20), 0.05
+"""The kernel's peak also counts the memory of the kernel for the job: this much is not a peak that samples missed."""
+MIN_PART = 0.1
+"""Memory of a run that ended before this share of its time limit is not continued."""
 UNLIMITED_BYTES = float(1 << 60)
 """Without a limit, the kernel reports a number near 2^63."""
 
 
 def summarize_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
     """Summarize memory; sums over nodes are None unless every node reported."""
-    peaks = working_peaks(working)
+    peaks = needed_bytes(run, working)
     is_whole = run.is_whole(peaks)
     return MemorySummary(
         requested_bytes=run.record.memory_bytes or None,
@@ -155,6 +159,8 @@ def summarize_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, fl
         slurm_peak_bytes=_slurm_peak(run.record.steps),
         slurm_peak_is_whole=run.node_count == 1 and _is_one_task_at_a_time(run.record.steps),
         growth_ratio=_growth(run, working) if is_whole else None,
+        expected_bytes=_expected(run, working),
+        is_bounded=run.is_whole(run.by_node("memory_peak")),
         oom_kills=_oom_kills(run),
         is_out_of_memory=run.record.state == "OUT_OF_MEMORY",
         coverage=cover(run, peaks, _measured(run)),
@@ -180,6 +186,49 @@ def working_memory(run: MeasuredRun, *, points: int) -> Aligned:
 def working_peaks(working: Aligned) -> dict[str, float]:
     """Return the highest working memory of each node that reported it."""
     return {labels[0]: most for labels, values in working.rows.items() if (most := peak(values)) is not None}
+
+
+def needed_bytes(run: MeasuredRun, working: Aligned) -> dict[str, float]:
+    """Return the memory that each node needed: as sampled, or what samples missed by the kernel's peak.
+
+    A process that was OOM-killed had nothing left to reclaim: then the kernel's peak is the need. On a single node,
+    MaxRSS of a task is memory that the job needed as well.
+    """
+    sampled, charged, files = working_peaks(working), run.by_node("memory_peak"), run.by_node("memory_file")
+    shared = {series.labels[0]: max(series.values) for series in run.curves.get("memory_shared", ())}
+    was_killed = run.record.state == "OUT_OF_MEMORY" or bool(_oom_kills(run))
+    least = (_slurm_peak(run.record.steps) or 0.0) if run.node_count == 1 else 0.0
+    return {
+        node: max(
+            _needed(peak, charged.get(node), files.get(node, 0.0) - shared.get(node, 0.0), was_killed=was_killed), least
+        )
+        for node, peak in sampled.items()
+    }
+
+
+def _needed(sampled: float, charged: float | None, cache: float, *, was_killed: bool) -> float:
+    if charged is None:
+        return sampled
+    rest = charged - max(0.0, cache)
+    if was_killed or rest > sampled + max(SLACK_BYTES, SLACK_RATIO * charged):
+        return max(sampled, charged)
+    return max(sampled, rest)
+
+
+def _expected(run: MeasuredRun, working: Aligned) -> float | None:
+    """Continue the memory curve of the fullest node up to the time limit, for a job that did not complete."""
+    limit = run.record.time_limit_seconds
+    if not limit or run.record.state == "COMPLETED" or not run.record.has_ended or run.seconds < MIN_PART * limit:
+        return None
+    lines = [
+        [(t, v) for t, v in zip(working.times, row, strict=True) if v is not None] for row in working.rows.values()
+    ]
+    points = max((line for line in lines if line), key=lambda line: line[-1][1], default=[])
+    rate = growth_rate(points)
+    if rate is None or run.seconds >= limit:
+        return None
+    charged = max(run.by_node("memory_peak").values(), default=0.0)
+    return max(points[-1][1], charged) + rate * (limit - run.seconds)
 
 
 def node_limits(run: MeasuredRun) -> dict[str, float]:

@@ -176,8 +176,35 @@ def memory_peak_bytes(memory: MemorySummary) -> float | None:
 
 
 def is_memory_measured(memory: MemorySummary) -> bool:
-    """Return whether the peak is good enough to request less: MaxRSS is sampled rarely, and misses peaks."""
-    return memory.coverage.is_good and memory.working_peak_bytes is not None
+    """Return whether the peak is good enough to request less: samples miss peaks, the kernel's own peak does not."""
+    return memory.coverage.is_good and memory.working_peak_bytes is not None and memory.is_bounded
+
+
+def requested_node_bytes(summary: JobSummary) -> float | None:
+    """Return the memory that was requested on each node; None where it is unknown."""
+    requested, count = summary.memory.requested_bytes, summary.record.node_count
+    return requested / count if requested and count else None
+
+
+def needed_node_bytes(summary: JobSummary) -> float:
+    """Return the memory that this run is known to have needed on a node; a lower bound where little was measured."""
+    memory, count = summary.memory, max(1, summary.record.node_count)
+    peaks = [node.working_peak_bytes for node in summary.nodes if node.working_peak_bytes is not None]
+    return max([(memory.working_peak_bytes or 0.0) / count, memory.slurm_peak_bytes or 0.0, *peaks])
+
+
+def hit_step_limit(summary: JobSummary) -> bool:
+    """Return whether a process was OOM-killed at the limit of its step (``srun --mem``), far below that of the job.
+
+    The kernel's peak of the job was read after the kill: a kill at the job's own limit would have reached it.
+    """
+    limits = [
+        (node.working_peak_bytes, node.limit_bytes or requested_node_bytes(summary) or 0.0)
+        for node in summary.nodes
+        if node.working_peak_bytes is not None
+    ]
+    is_whole = bool(limits) and len(limits) >= summary.record.node_count and summary.memory.is_bounded
+    return is_whole and bool(summary.memory.oom_kills) and all(peak < 0.9 * limit for peak, limit in limits)
 
 
 def was_oom_killed(summary: JobSummary) -> bool:

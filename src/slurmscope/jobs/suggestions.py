@@ -16,9 +16,13 @@ import math
 from slurmscope.core.units import format_bytes, format_some
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
+    exceeded_bytes,
+    hit_step_limit,
     is_memory_measured,
     memory_peak_bytes,
+    needed_node_bytes,
     requested_cores,
+    requested_node_bytes,
     step_tasks,
     submit_options,
     was_oom_killed,
@@ -27,8 +31,10 @@ from slurmscope.jobs.summary import JobSummary
 
 MEMORY_MARGIN = 1.2
 """A fifth more than was needed: peaks differ from run to run."""
-OOM_MARGIN = 1.5
-"""Half as much again as an OOM-killed job had: its real need is unknown."""
+OOM_MARGIN = 2.0
+"""Twice as much as an OOM-killed job had: its real need is unknown."""
+GROWN_MARGIN = 1.5
+"""An OOM-killed job whose memory grew steadily gets its extrapolated need, and at least half as much again."""
 TIME_MARGIN = 1.5
 MIN_GAIN_RATIO = 0.2
 """Suggest a smaller request only where it is smaller by this share: less makes no difference to anyone."""
@@ -50,6 +56,34 @@ def suggest_memory_bytes(needed_bytes: float, margin: float = MEMORY_MARGIN) -> 
     amount = max(needed_bytes * margin, _MEMORY_FLOOR_BYTES)
     step = next((step for bound, step in _MEMORY_STEPS if amount <= bound), 64 * _GIB)
     return math.ceil(amount / step) * step
+
+
+def suggest_after_oom_bytes(summary: JobSummary) -> int | None:
+    """Return the memory per node for the next run of an OOM-killed job; None where more does not help, or is unknown.
+
+    Never below what the run is known to have needed, or would have needed by its time limit.
+    """
+    requested, expected = requested_node_bytes(summary), summary.memory.expected_bytes
+    if not requested or hit_step_limit(summary):
+        return None
+    known = max(expected or 0.0, exceeded_bytes(summary) or 0.0)
+    size = max(
+        suggest_memory_bytes(requested, GROWN_MARGIN if known else OOM_MARGIN),
+        suggest_memory_bytes(max(known, needed_node_bytes(summary))),
+    )
+    fitting = fit_node(summary, size)
+    return fitting if fitting > requested else None
+
+
+def fit_node(summary: JobSummary, size_bytes: int) -> int:
+    """Return this amount of memory, or that of the smallest node of the job where it has less."""
+    return min(size_bytes, largest_node_bytes(summary) or size_bytes)
+
+
+def largest_node_bytes(summary: JobSummary) -> int | None:
+    """Return the most memory that can be requested on each node, in whole MiB; None where it is unknown."""
+    size = summary.node_memory_bytes
+    return int(size) // _MIB * _MIB if size else None
 
 
 def suggest_time_seconds(needed_seconds: float, margin: float = TIME_MARGIN) -> int:
@@ -166,10 +200,11 @@ def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | Non
 
 def _memory_to_keep_bytes(summary: JobSummary, requested_bytes: float) -> int:
     if was_oom_killed(summary):
-        return suggest_memory_bytes(requested_bytes, OOM_MARGIN)
+        return suggest_after_oom_bytes(summary) or int(requested_bytes)
     peak = memory_peak_bytes(summary.memory)
     if peak is None or not is_memory_measured(summary.memory):
         return int(requested_bytes)
-    size = suggest_memory_bytes(peak)
+    # A smallest amount must not raise what was enough.
+    size = min(suggest_memory_bytes(peak), int(max(requested_bytes, peak * MEMORY_MARGIN)))
     # A job that did not reach its end may need more.
     return size if summary.record.state in SETTLED_STATES else max(size, int(requested_bytes))

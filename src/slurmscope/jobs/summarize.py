@@ -19,6 +19,7 @@ from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS
 from slurmscope.jobs.resources import (
     chosen_cores,
+    needed_bytes,
     node_cpus,
     node_gpu_sizes,
     node_limits,
@@ -79,7 +80,7 @@ def summarize(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
     working = working_memory(run, points=MAX_CHART_POINTS)
     limits = node_limits(run)
     peaks = working_peaks(working)
-    nodes = _nodes(run, peaks, limits)
+    nodes = _nodes(run, needed_bytes(run, working), limits)
     coverage = cover(run, run.by_node("cpu"), run.curves.get("cpu", ()))
     return JobSummary(
         record=record,

@@ -69,6 +69,7 @@ def test_several_nodes_are_added_up() -> None:
         measure_nodes({"n1": 4.0, "n2": 1.0}),
         cores={("n1",): 6.0, ("n2",): 2.0},
         memory_peak={("n1",): 3e9, ("n2",): 2e9},
+        memory_file={("n1",): 2.5e9, ("n2",): 2e9},
         memory_limit={("n1",): 6e9, ("n2",): 2e9},
         read={("n1",): 5.0, ("n2",): 7.0},
         write={("n1",): 1.0, ("n2",): 2.0},
@@ -76,7 +77,7 @@ def test_several_nodes_are_added_up() -> None:
         writes={("n1",): 8.0, ("n2",): 9.0},
         mean_open_files={("n1",): 10.0, ("n2",): 20.0},
         program_threads={("n1", "relax"): 6.0, ("n2", "relax"): 2.0, ("n2", "sh"): 1.0},
-        oom_kills={("n1",): 0.0, ("n2",): 2.0},
+        oom_kills={("n1",): 0.0, ("n2",): 0.0},
         uses_scratch={("n1",): 0.0, ("n2",): 1.0},
     )
     measured = with_curves(
@@ -89,7 +90,7 @@ def test_several_nodes_are_added_up() -> None:
     assert (57600.0, 36000.0) == (summary.cpu.time.requested, summary.cpu.time.used)
     assert (5.0, 5.0) == (summary.cpu.mean_cores, summary.cpu.peak_cores)
     assert pytest.approx(2.2e9) == summary.memory.working_peak_bytes
-    assert (5e9, 8e9, 2) == (summary.memory.charged_peak_bytes, summary.memory.limit_bytes, summary.memory.oom_kills)
+    assert (5e9, 8e9, 0) == (summary.memory.charged_peak_bytes, summary.memory.limit_bytes, summary.memory.oom_kills)
     assert (12.0, 3.0, 7.0, 17.0) == (
         summary.io.read_bytes, summary.io.write_bytes, summary.io.reads, summary.io.writes
     )  # fmt: skip

@@ -79,7 +79,17 @@ def test_memory_that_only_slurm_sampled_is_a_lower_bound() -> None:
 
 def test_memory_of_one_of_several_nodes_is_unknown_without_measurement() -> None:
     report = run(record={"node_count": 2}, memory={"working_peak_bytes": None, "slurm_peak_bytes": 3 * GIB})
-    assert MemoryOutcome(verdict=Verdict.UNKNOWN) == memory_of(report, 2)
+    # A task of one of them had 3 GiB.
+    assert MemoryOutcome(verdict=Verdict.TOO_LITTLE, needed_bytes=3 * GIB) == memory_of(report, 2)
+    assert MemoryOutcome(verdict=Verdict.UNKNOWN, needed_bytes=3 * GIB) == memory_of(report, 4)
+    unknown = run(record={"node_count": 2}, memory={"working_peak_bytes": None})
+    assert MemoryOutcome(verdict=Verdict.UNKNOWN) == memory_of(unknown, 2)
+
+
+def test_oom_killed_run_needed_what_its_header_says() -> None:
+    report = run(record={"state": "OUT_OF_MEMORY"}, memory={"expected_bytes": 19 * GIB})
+    assert MemoryOutcome(verdict=Verdict.TOO_LITTLE, needed_bytes=19 * GIB) == memory_of(report, 18)
+    assert MemoryOutcome(verdict=Verdict.UNKNOWN, needed_bytes=19 * GIB) == memory_of(report, 23)
 
 
 def test_need_of_an_oom_killed_run_is_unknown() -> None:

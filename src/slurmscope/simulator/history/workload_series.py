@@ -118,6 +118,7 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_memory_shmem_bytes": _one(lambda node, _at: node.memory.shared_bytes),
         "jobs_memory_rss_bytes": _one(lambda node, at: node.memory.anon_bytes(at) + node.memory.shared_bytes),
         "jobs_memory_peak_bytes": _one(lambda node, at: node.memory.charged_bytes(at)),
+        "jobs_memory_file_bytes": _one(lambda node, at: node.memory.file_bytes(at)),
         "jobs_memory_limit_bytes": _one(lambda node, _at: node.memory.limit_bytes),
         "jobs_memory_events_total": WorkloadMetric(("event",), _events),
         "jobs_io_read_bytes_total": _one(NodeWorkload.read_bytes),
@@ -153,7 +154,7 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
 
 SHORTEST_STEP_SECONDS = 10
 POINTS = 120
-"""How many points a curve has at most, whatever was asked for: enough for a chart, and quick for thousands of jobs."""
+"""How many points a curve has at most, whatever was requested for: enough for a chart, and quick for thousands of jobs."""
 
 LabelValues = tuple[str, ...]
 ValuesByLabels = dict[LabelValues, list[float]]
@@ -193,7 +194,7 @@ class SimulatedSeries:
 
     def _found(self, spans: Sequence[JobSpan], until: float) -> list[tuple[JobSpan, Workload]]:
         if self._clock() > until:
-            raise ServerTimedOut("simulated jobs were not asked about in time")
+            raise ServerTimedOut("simulated jobs were not requested about in time")
         return [(span, workload) for span in spans if (workload := self._find_life(span.job_id)) is not None]
 
 

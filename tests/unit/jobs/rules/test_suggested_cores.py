@@ -24,6 +24,7 @@ def busy(cores: float, submit_line: str, *, peak_bytes: float | None = 40 * GIB,
         record={"cpus": 16, "submit_line": submit_line} | record,
         busy=cores / 16,
         memory={"requested_bytes": 64 * GIB, "working_peak_bytes": peak_bytes},
+        node_memory_bytes=256 * GIB,
     )
 
 
@@ -46,10 +47,10 @@ def found(summary: JobSummary, rule: str) -> Finding:
         ("cpu_idle", busy(4, PER_CORE, peak_bytes=10 * GIB), "#SBATCH --cpus-per-task=4 --mem-per-cpu=3G"),
         # Memory per node does not go with the cores.
         ("serial_code", busy(1, "sbatch -c16 --mem=64G x"), "#SBATCH --cpus-per-task=1"),
-        # What is not known, and what a job may still need, is kept; one that was killed needs half as much again.
+        # What is not known, and what a job may still need, is kept; one that was killed needs twice as much.
         ("serial_code", busy(1, "sbatch -c16 x", peak_bytes=None), "#SBATCH --cpus-per-task=1 --mem=64G"),
         ("serial_code", busy(1, "sbatch -c16 x", state="FAILED"), "#SBATCH --cpus-per-task=1 --mem=64G"),
-        ("serial_code", busy(1, "sbatch -c16 x", state="OUT_OF_MEMORY"), "#SBATCH --cpus-per-task=1 --mem=96G"),
+        ("serial_code", busy(1, "sbatch -c16 x", state="OUT_OF_MEMORY"), "#SBATCH --cpus-per-task=1 --mem=128G"),
         # 60 GiB x 1.2 = 72 GiB.
         ("serial_code", busy(1, "sbatch -c16 x", peak_bytes=60 * GIB, state="RUNNING"),
          "#SBATCH --cpus-per-task=1 --mem=72G"),
@@ -166,8 +167,8 @@ def test_more_memory_is_suggested_per_core_where_the_job_requested_it_so() -> No
     near = on_nodes((20 * GIB, 1.0), requested_bytes=20 * GIB)
     unknown = on_nodes((20 * GIB, None), requested_bytes=20 * GIB)
 
-    # 64 GiB x 1.5 = 96 GiB for 16 cores; 20 GiB x 1.2 = 24 GiB for one.
-    assert "#SBATCH --mem-per-cpu=6G" == found(killed, "oom_kill").suggestion
+    # 64 GiB x 2 = 128 GiB for 16 cores; 20 GiB x 1.2 = 24 GiB for one.
+    assert "#SBATCH --mem-per-cpu=8G" == found(killed, "oom_kill").suggestion
     assert "#SBATCH --mem-per-cpu=24G" == found(near, "memory_near_limit").suggestion
     assert "" == found(unknown, "memory_near_limit").suggestion
 

@@ -70,7 +70,7 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
         # One node alone needs more than half of everything: nothing to save there.
         ("memory_over_requested", on_nodes(0.0, 7 * GIB, requested_bytes=16 * GIB), ""),
         ("memory_near_limit", on_nodes(8 * GIB, requested_bytes=8 * GIB), "#SBATCH --mem=10G"),
-        ("oom_kill", make_summary(record={"state": "OUT_OF_MEMORY"}), "#SBATCH --mem=12G"),
+        ("oom_kill", make_summary(record={"state": "OUT_OF_MEMORY"}), "#SBATCH --mem=16G"),
         ("oom_kill", make_summary(record={"state": "OUT_OF_MEMORY"}, memory={"requested_bytes": None}), ""),
         # 2 h x 1.5 = 3 h; 20 min x 1.5 = 30 min; 40 h x 1.5 = 60 h, in steps of 6 h.
         ("time_over_requested", took(7200.0, of=86400), "#SBATCH --time=03:00:00"),
