@@ -44,7 +44,9 @@ MANY_JOBS = RatedJob()
 
 def rated_job(summary: JobSummary) -> RatedJob:
     record = summary.record
-    return RatedJob(record.state, summary.run_seconds, record.gpus, record.cpus, summary.memory.requested_bytes)
+    return RatedJob(
+        record.state, summary.run_seconds, record.requested_gpus, record.cpus, summary.memory.requested_bytes
+    )
 
 
 def rate_use(subject: Subject | None, ratio: float | None, job: RatedJob = MANY_JOBS) -> Rating:

@@ -94,6 +94,8 @@ class JobRecord:
     cpus: int | None = None
     requested_cpus: int | None = None
     """Requested cores; fewer than ``cpus`` where Slurm allocates whole cores, sockets or nodes, or cores for memory."""
+    requested_gpus: int | None = None
+    """Requested GPUs; with --exclusive, Slurm also allocates those of the node that were not requested."""
     memory_bytes: int | None = None
     gres: tuple[Gres, ...] = ()
     billing: int | None = None
@@ -135,6 +137,11 @@ class JobRecord:
     @property
     def gpus(self) -> int:
         return sum(gres.count for gres in self.gres if gres.name == "gpu")
+
+    @property
+    def requested_gpus(self) -> int:
+        """Return how many GPUs were requested, or allocated where that is unknown."""
+        return self.gpus if self.requested_gpus is None else self.requested_gpus
 
     @property
     def wait_seconds(self) -> int | None:

@@ -4,12 +4,11 @@
 Sizes are joined by device: MIG instances and GPUs of different models each count with their own. Where the size of one
 of the job's GPUs is unknown, so is that of all of them.
 
-CPU time has two sources, and both may report too little, never too much: the last sample of a node may be one scrape
-before the end, and Slurm's TotalCPU misses processes that were killed with their step. So the higher value counts.
-While a job runs, only nodes report it.
+CPU time has two sources. That of the nodes counts where all of them were measured; Slurm's TotalCPU misses processes
+that were killed with their step, and may count those of a fork storm twice. While a job runs, only nodes report it.
 
-Where not every node reported, Slurm's figure is taken for the whole job. If there is none, or if it is below the sum of
-the measured nodes, the measured part is compared with the allocation on the measured nodes.
+Where not every node reported, Slurm's figure is taken for the whole job. If there is none, or if it is clearly below
+the sum of the measured nodes, the measured part is compared with the allocation on the measured nodes.
 
 The peak of a job is the sum of the peaks of its nodes: memory is requested and limited per node, and each node must
 hold its own peak whether or not the others have theirs at the same time.
@@ -25,7 +24,7 @@ from statistics import fmean
 
 from slurmscope.core.hostlist import natural_order
 from slurmscope.jobs.curves import Aligned, add, align, growth_rate, growth_ratio, idle_tail_seconds, peak, sum_over
-from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover
+from slurmscope.jobs.measured_run import ROUNDING_SECONDS, MeasuredRun, counted_by_node, cover
 from slurmscope.jobs.record import MAX_STEPS, StepRecord
 from slurmscope.jobs.series import Series
 from slurmscope.jobs.summary import (
@@ -39,6 +38,8 @@ from slurmscope.jobs.summary import (
     UsedShare,
 )
 
+ROUNDING_RATIO = 0.01
+"""Slurm rounds the CPU time of each step: so much less is the same."""
 USED_RATIO = 0.8
 """A core was used if it did this much of a fair share of the work."""
 
@@ -81,16 +82,17 @@ def _peak_cores(curve: float | None, scraped: float | None, mean: float | None) 
 def node_cpus(run: MeasuredRun) -> Mapping[str, float]:
     """Return the allocated cores of each node: all on a single node, otherwise as reported by its agent.
 
-    Where no agent reports them, an even share is assumed if there is one; otherwise they are unknown.
+    Those of the other nodes are an even share of the rest if there is one; otherwise they are unknown.
     """
     record = run.record
     if run.node_count == 1 and record.cpus:
         return dict.fromkeys(run.nodes, float(record.cpus))
     reported = run.by_node("cores")
-    count = max(1, run.node_count)
-    if reported or not record.cpus or record.cpus % count:
+    others = [node for node in run.nodes if node not in reported]
+    rest = (record.cpus or 0) - math.fsum(reported.values())
+    if not others or len(run.nodes) < run.node_count or rest <= 0 or rest % len(others):
         return reported
-    return dict.fromkeys(run.nodes, record.cpus / count)
+    return {**reported, **dict.fromkeys(others, rest / len(others))}
 
 
 def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mapping[str, float]:
@@ -114,9 +116,24 @@ def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
     accounted = record.cpu_seconds if record.has_ended and record.cpu_seconds else None
     measured = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
     counted = math.fsum(measured) if measured else None
-    if counted is None or (accounted is not None and accounted >= counted):
+    if counted is None or _is_more_complete(run, accounted, counted, coverage):
         return UsedShare(requested=allocated, used=accounted)
     return UsedShare(requested=_allocated_to_measured(run, nodes), used=counted, coverage=coverage)
+
+
+def _is_more_complete(run: MeasuredRun, accounted: float | None, counted: float, coverage: Coverage) -> bool:
+    """Return whether Slurm's figure is to be preferred to the sum of the measured nodes.
+
+    Where every node was measured to the end, that is only one that adds what came after the last sample. Slurm may
+    count too much where processes are short. A part of the nodes is preferred only to a figure that is clearly below.
+    """
+    if accounted is None:
+        return False
+    if not coverage.is_good:
+        return accounted >= counted * (1 - ROUNDING_RATIO) - ROUNDING_SECONDS
+    last = min((series.times[-1] for series in run.curves.get("cpu", ())), default=run.start_seconds)
+    unseen = (run.record.cpus or 0) * (run.end_seconds - last)
+    return counted < accounted <= counted + unseen
 
 
 def _allocated_to_measured(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> float | None:

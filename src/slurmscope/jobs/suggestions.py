@@ -125,7 +125,7 @@ def memory_line_for(summary: JobSummary, size_bytes: int, cores: float | None) -
 
 def fewer_cores_line(summary: JobSummary, cores: int) -> str:
     """Return the line that requests fewer cores on one node, with their memory; empty where the option is unknown."""
-    option = _cores_option(summary)
+    option = _cores_option(summary, cores)
     if not option:
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
@@ -135,7 +135,7 @@ def fewer_cores_line(summary: JobSummary, cores: int) -> str:
 
 def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
     """Return what :func:`fewer_cores_line` requests as a sentence, where it cannot be written as a line."""
-    if _cores_option(summary):
+    if _cores_option(summary, cores):
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
     memory = "" if size is None else f" with {format_bytes(size)} of memory"
@@ -169,7 +169,7 @@ def _memory_option_for(summary: JobSummary, size_bytes: int, cores: float | None
     return _memory_option(memory_per_core_bytes(size_bytes, cores), "mem-per-cpu") if cores else ""
 
 
-def _cores_option(summary: JobSummary) -> str:
+def _cores_option(summary: JobSummary, cores: int) -> str:
     """Return the option to lower: the one that alone sets all cores, by the submit line or else by the steps.
 
     A job without steps may have started its tasks with mpirun: unless the submit line has their number, it is unknown.
@@ -178,6 +178,8 @@ def _cores_option(summary: JobSummary) -> str:
     options = submit_options(record.submit_line)
     if "exclusive" in options:
         return ""
+    if (tasks or 1) > cores:
+        return ""
     if named := [option for option in _CORE_OPTIONS if option in options]:
         amounts = {str(record.cpus), str(requested_cores(summary))}
         option = next((option for option in named if options[option] in amounts), "")
@@ -185,7 +187,7 @@ def _cores_option(summary: JobSummary) -> str:
     # Steps of one task that ran side by side were one of the job's tasks each.
     if tasks == 1 and summary.memory.slurm_peak_is_whole:
         return "cpus-per-task"
-    return "ntasks" if tasks == record.cpus else ""
+    return ""
 
 
 def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | None:

@@ -16,7 +16,7 @@ from tests.fakes.measured import STEP, curve, measure_nodes, summed, with_curves
 from tests.fakes.reports import GIB, START, make_record
 
 NOW = START + 7200.0
-TWO: dict[str, Any] = {"nodes": ("n1", "n2"), "node_count": 2, "cpus": 8}
+TWO: dict[str, Any] = {"nodes": ("n1", "n2"), "node_count": 2, "cpus": 8, "steps": ()}
 GPUS = (Gres(name="gpu", model="h200", count=4),)
 
 
@@ -37,11 +37,32 @@ def test_finished_job_on_one_node_is_summed_up() -> None:
     assert good == summary.coverage == summary.memory.coverage
 
 
-def test_higher_of_both_witnesses_of_cpu_time_counts() -> None:
+def test_measured_cpu_time_counts_where_all_nodes_were_measured() -> None:
     measured = measure_nodes({"n1": 2.0})
 
     assert 14400.0 == summed(make_record(cpu_seconds=100.0, state="TIMEOUT"), measured).cpu.time.used
-    assert UsedShare(requested=28800.0, used=14500.0) == summed(make_record(cpu_seconds=14500.0), measured).cpu.time
+    # A fork storm: Slurm counts processes twice.
+    assert 14400.0 == summed(make_record(cpu_seconds=23000.0), measured).cpu.time.used
+    assert 14400.0 == summed(make_record(cpu_seconds=14400.0001), measured).cpu.time.used
+
+
+def test_cpu_time_after_the_last_sample_is_that_of_slurm() -> None:
+    # 4 cores for the last minute: up to 240 s more than 14,280 s.
+    measured = measure_nodes({"n1": 2.0}, seconds=7140.0)
+
+    assert UsedShare(requested=28800.0, used=14400.0) == summed(make_record(cpu_seconds=14400.0), measured).cpu.time
+    assert 14280.0 == summed(make_record(cpu_seconds=14521.0), measured).cpu.time.used
+
+
+def test_rounding_does_not_drop_a_node_from_what_was_requested() -> None:
+    # One of two nodes was measured, and did everything: 14,400 s of 8 cores x 7,200 s.
+    measured = measure_nodes({"n1": 2.0})
+    for accounted in (14400.0, 14399.9999, 14400.0001):
+        time = summed(make_record(**TWO, cpu_seconds=accounted), measured).cpu.time
+        assert (57600.0, accounted, None) == (time.requested, time.used, time.coverage)
+    # Slurm missed most of it.
+    measured = with_totals(measured, cores={("n1",): 4.0})
+    assert 28800.0 == summed(make_record(**TWO, cpu_seconds=9.0), measured).cpu.time.requested
 
 
 def test_running_job_is_summed_up_until_now_by_its_nodes_alone() -> None:

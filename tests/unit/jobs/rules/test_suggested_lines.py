@@ -39,14 +39,14 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
         (
             "cpu_idle",
             make_summary(busy=0.5, record={"steps": TASKS, "submit_line": "sbatch --mem=8G x"}),
-            "#SBATCH --ntasks=2",
+            "",
         ),
         ("cpu_idle", make_summary(busy=0.5, record={"steps": MIXED}), ""),
         ("serial_code", make_summary(busy=0.25), "#SBATCH --cpus-per-task=1"),
         (
             "serial_code",
             make_summary(busy=0.25, record={"steps": TASKS, "submit_line": "sbatch --mem=8G x"}),
-            "#SBATCH --ntasks=1",
+            "",
         ),
         # 0.8 GiB x 1.2 = 983 MiB, up to the next quarter of a GiB.
         ("memory_over_requested", needed(0.8 * GIB), "#SBATCH --mem=1G"),
