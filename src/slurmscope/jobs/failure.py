@@ -14,7 +14,8 @@ from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.render.contents import LabelledText
 from slurmscope.jobs.render.formatting import format_time, show
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.rule import Severity, submit_options, was_oom_killed
+from slurmscope.jobs.rule import Severity, was_oom_killed
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.summary import JobSummary
 
 
@@ -62,8 +63,8 @@ def find_output_files(record: JobRecord) -> OutputFiles:
     """Return where the output went; empty paths for a job whose output went to a terminal."""
     command = record.submit_line.split(maxsplit=1)[0].rpartition("/")[2] if record.submit_line.strip() else ""
     options = submit_options(record.submit_line)
-    stdout = record.stdout or options.get("output", "") or options.get("o", "")
-    stderr = record.stderr or options.get("error", "") or options.get("e", "")
+    stdout = record.stdout or options.get("output", "")
+    stderr = record.stderr or options.get("error", "")
     is_batch = command == "sbatch" or any(step.name == "batch" for step in record.steps)
     if not stdout and not is_batch:
         return OutputFiles("", _place(record, stderr), is_assumed=False)
@@ -80,7 +81,7 @@ def expand_pattern(pattern: str, record: JobRecord) -> str:
 
 
 def _place(record: JobRecord, pattern: str) -> str:
-    if not pattern:
+    if not pattern or pattern == "/dev/null":
         return ""
     path = expand_pattern(pattern[:MAX_PATH], record)
     is_relative = not path.startswith("/") and bool(record.work_dir)
@@ -106,6 +107,8 @@ def _expand(code: str, width: str, record: JobRecord) -> str:
     return {"N": node, "u": record.user, "x": record.name, "%": "%"}[code]
 
 
+STUCK_RATIO = 0.1
+"""A job that was idle for this last share of its run hung, as in the rule about time limits."""
 _BAD_STATES = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL"})
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _CANCELLED = "CANCELLED"
@@ -176,7 +179,7 @@ def _describe(summary: JobSummary, step: StepRecord | None) -> Ending:
         node = f"Node {record.failed_node}" if record.failed_node else "A node of the job"
         return Ending(known.text.replace("A node of the job", node), known.advice)
     if record.state == "TIMEOUT":
-        return _describe_timeout(record)
+        return _describe_timeout(summary)
     if record.state == _CANCELLED and step is None:
         return _describe_cancelled(summary)
     if step is None:
@@ -199,9 +202,16 @@ def _describe_step(record: JobRecord, step: StepRecord) -> Ending:
     )
 
 
-def _describe_timeout(record: JobRecord) -> Ending:
-    limit = record.time_limit_seconds
+def _describe_timeout(summary: JobSummary) -> Ending:
+    limit = summary.record.time_limit_seconds
     after = f" of {format_seconds(limit)}" if limit else ""
+    stuck_seconds = summary.cpu.idle_tail_seconds or 0.0
+    if stuck_seconds >= STUCK_RATIO * summary.run_seconds > 0 and not summary.record.suspended_seconds:
+        return Ending(
+            f"Slurm ended the job at its time limit{after}. It had been idle for the last "
+            f"{format_seconds(stuck_seconds)}.",
+            "Find out what the program waited for: more time does not help a job that hangs.",
+        )
     return Ending(
         f"Slurm ended the job at its time limit{after}.",
         "Request more time, or let the program write checkpoints that the next job continues from.",

@@ -139,6 +139,15 @@ class JobRecord:
         return sum(gres.count for gres in self.gres if gres.name == "gpu")
 
     @property
+    def derived_exit(self) -> tuple[int | None, int | None]:
+        """Return the highest exit code, and signal, of the steps that srun started, as Slurm's DerivedExitCode.
+
+        The batch script is no such step. Both are None without one.
+        """
+        ends = ((step.exit_code, step.exit_signal) for step in self.steps if step.name[:1].isdecimal())
+        return max(ends, key=lambda end: (end[0] or 0, end[1] or 0), default=(None, None))
+
+    @property
     def requested_gpus(self) -> int:
         """Return how many GPUs were requested, or allocated where that is unknown."""
         return self.gpus if self.requested_gpus is None else self.requested_gpus

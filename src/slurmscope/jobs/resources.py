@@ -311,12 +311,11 @@ def summarize_gpus(run: MeasuredRun) -> GpuSummary:
     memory = run.by_node("gpu_memory")
     # Three GPUs on four nodes leave a node without any.
     expected = min(run.node_count, run.record.gpus)
+    mean = fmean(utilization.values(), [weights.get(node, 1) for node in utilization]) if utilization else None
     devices, others = _fold(_devices(run))
     return GpuSummary(
         requested=run.record.gpus,
-        mean_utilization=fmean(utilization.values(), [weights.get(node, 1) for node in utilization])
-        if utilization
-        else None,
+        mean_utilization=while_running(run, mean),
         peak_memory_bytes=sum(memory.values()) if len(memory) >= expected > 0 else None,
         memory_size_bytes=_whole_size(run),
         held_idle=sum(ratio > MOST_OF_THE_RUN_RATIO for ratio in held.values()) if held else None,
@@ -324,6 +323,11 @@ def summarize_gpus(run: MeasuredRun) -> GpuSummary:
         others=others,
         coverage=cover(run, utilization, run.curves.get("gpu", ()), nodes=expected),
     )
+
+
+def while_running(run: MeasuredRun, mean: float | None) -> float | None:
+    """Return a mean over the run without the time in which the job was suspended, and its GPUs were idle."""
+    return None if mean is None else min(1.0, mean * run.span_seconds / run.seconds)
 
 
 def node_gpu_sizes(run: MeasuredRun) -> Mapping[str, float]:
@@ -369,7 +373,7 @@ def _devices(run: MeasuredRun) -> list[HeldGpu]:
                 mig=mig,
                 uuid=uuid,
                 model=model,
-                mean_utilization=None if is_shared else ratios.get(device),
+                mean_utilization=None if is_shared else while_running(run, ratios.get(device)),
                 peak_memory_bytes=peaks.get(device),
                 memory_size_bytes=sizes.get(device) or None,
                 jobs=int(jobs[device]) if device in jobs else None,

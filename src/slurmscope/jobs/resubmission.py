@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from slurmscope.core.units import format_bytes, format_seconds, parse_time_limit
 from slurmscope.jobs.header_options import (
+    MEMORY_OPTIONS,
     Amount,
     SizeChanges,
     change_memory,
@@ -36,9 +37,9 @@ from slurmscope.jobs.rule import (
     needed_node_bytes,
     peak_cores,
     requested_node_bytes,
-    submit_options,
     was_oom_killed,
 )
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.suggestions import (
     MEMORY_MARGIN,
     OOM_MARGIN,
@@ -267,4 +268,4 @@ def _has_unused_memory(report: JobReport) -> bool:
 
 
 def _sets_cores(suggestion: str) -> bool:
-    return any(name not in {"mem", "mem-per-cpu"} for name in parse_suggestion(suggestion))
+    return any(name not in MEMORY_OPTIONS for name in parse_suggestion(suggestion))

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.summary import JobSummary, MemorySummary
 
 MIN_JUDGED_SECONDS = 300.0
@@ -129,17 +130,6 @@ SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
 """States after which usage is representative; a failed job may not have reached its main part."""
 
 _SIGKILL = 9
-_LONG_NAMES = {"G": "gpus", "N": "nodes", "c": "cpus-per-task", "n": "ntasks", "t": "time"}
-
-# Every other option takes a value, which may be the next word.
-_FLAGS = frozenset(
-    {
-        "H", "I", "K", "O", "Q", "W", "X", "k", "s", "v",
-        "contiguous", "exclusive", "get-user-env", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue", "overcommit",
-        "oversubscribe", "parsable", "propagate", "pty", "quiet", "reboot", "requeue", "spread-job", "test-only",
-        "use-min-nodes", "verbose", "wait",
-    }
-)  # fmt: skip
 
 
 def busy_ratio(summary: JobSummary) -> float | None:
@@ -247,26 +237,3 @@ def requested_cores(summary: JobSummary) -> int:
 def step_tasks(summary: JobSummary) -> int | None:
     """Return the most tasks of any numbered step; None without one: tasks of the batch script are not counted."""
     return max((step.tasks or 1 for step in summary.record.steps if step.name[:1].isdecimal()), default=None)
-
-
-def submit_options(submit_line: str) -> Mapping[str, str]:
-    """Return the options of the command that submitted a job, by their long names; those in its script are unknown.
-
-    Slurm stores the line without quotes, words separated by blanks.
-    """
-    options: dict[str, str] = {}
-    words = iter(submit_line.split()[1:])
-    for word in words:
-        if len(word) < 2 or word[0] != "-":
-            break
-        name, value = _split(word)
-        options[name] = next(words, "") if value is None and name not in _FLAGS else value or ""
-    return options
-
-
-def _split(word: str) -> tuple[str, str | None]:
-    """Split ``--ntasks=4`` and ``-n4``; the value is None where it is not in the same word."""
-    if word.startswith("--"):
-        name, sign, value = word[2:].partition("=")
-        return name, value if sign else None
-    return _LONG_NAMES.get(word[1], word[1]), word[2:] or None

@@ -24,9 +24,9 @@ from slurmscope.jobs.rule import (
     requested_cores,
     requested_node_bytes,
     step_tasks,
-    submit_options,
     was_oom_killed,
 )
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.summary import JobSummary
 
 MEMORY_MARGIN = 1.2
@@ -164,6 +164,9 @@ def _memory_option(size_bytes: int, option: str = "mem") -> str:
 
 
 def _memory_option_for(summary: JobSummary, size_bytes: int, cores: float | None) -> str:
+    if "mem-per-gpu" in submit_options(summary.record.submit_line):
+        gpus = summary.record.gpus / max(1, summary.record.node_count)
+        return _memory_option(memory_per_core_bytes(size_bytes, gpus), "mem-per-gpu") if gpus else ""
     if not requests_memory_per_core(summary):
         return _memory_option(size_bytes)
     return _memory_option(memory_per_core_bytes(size_bytes, cores), "mem-per-cpu") if cores else ""

@@ -25,6 +25,7 @@ from slurmscope.jobs.resources import (
     summarize_cpu,
     summarize_gpus,
     summarize_memory,
+    while_running,
     working_memory,
     working_peaks,
 )
@@ -112,7 +113,7 @@ def _nodes(run: MeasuredRun, peaks: Mapping[str, float], limits: Mapping[str, fl
             mean_cores=cpu[node] / seconds[node] if node in cpu and seconds[node] else None,
             working_peak_bytes=peaks.get(node),
             limit_bytes=limits.get(node),
-            gpu_utilization=gpu.get(node),
+            gpu_utilization=while_running(run, gpu.get(node)),
             gpu_memory_size_bytes=gpu_sizes.get(node),
             read_bytes=read.get(node),
             write_bytes=write.get(node),

@@ -153,13 +153,15 @@ def _slowed(report: JobReport, until_seconds: float, cpus: int | None) -> float 
     if not busy:
         mean = mean_cores(report.summary)
         return None if mean is None else until_seconds * max(1.0, mean / cpus)
-    start = float(record.start_seconds or 0)
-    seconds, at = 0.0, 0.0
+    start, length = float(record.start_seconds or 0), report.summary.run_seconds
+    # While the job was suspended no core was busy; that time is part of the curve, and not of the run time.
+    last = until_seconds + (record.suspended_seconds if until_seconds >= length else 0)
+    seconds, at = until_seconds, 0.0
     for time, cores in busy:
-        end = min(max(time - start, at), until_seconds)
-        seconds += (end - at) * max(1.0, cores / cpus)
+        end = min(max(time - start, at), last)
+        seconds += (end - at) * max(0.0, cores / cpus - 1)
         at = end
-    return seconds + (until_seconds - at) * max(1.0, busy[-1][1] / cpus)
+    return seconds + (last - at) * max(0.0, busy[-1][1] / cpus - 1)
 
 
 def _busy_cores(report: JobReport) -> list[tuple[float, float]]:

@@ -182,3 +182,21 @@ def test_failure_and_finding_name_the_same_need() -> None:
     sentence = "it would have needed 19 GiB per node by its time limit of 3 h"
     assert sentence in failure.explanation
     assert sentence in judge(grew.summary)[0].explanation
+
+
+def test_job_that_hung_until_its_time_limit_is_not_told_to_request_more() -> None:
+    summary = make_summary(record={"state": "TIMEOUT"}, cpu={"idle_tail_seconds": 3600.0})
+    failure = explain_failure(JobReport(summary=summary, made_seconds=0))
+
+    assert failure is not None
+    assert failure.explanation.endswith("It had been idle for the last 1 h.")
+    assert "more time does not help" in failure.advice
+    suspended = make_summary(record={"state": "TIMEOUT", "suspended_seconds": 60}, cpu={"idle_tail_seconds": 3600.0})
+    failure = explain_failure(JobReport(summary=suspended, made_seconds=0))
+    assert failure is not None
+    assert "Request more time" in failure.advice
+
+
+def test_output_that_was_thrown_away_is_no_file_to_read() -> None:
+    failure = explain("FAILED", step("batch", "FAILED", exit_code=1), stdout="/dev/null", stderr="/home/ada/err")
+    assert ("", "/home/ada/err") == (failure.stdout, failure.stderr)

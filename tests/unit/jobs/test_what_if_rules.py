@@ -171,3 +171,11 @@ def test_waiting_times_are_those_of_both_sizes() -> None:
     outcome = predict(run(), OtherRequest(cpus=1, limit_seconds=HOUR), {(1, 1): waited(600.0), (0, 0): waited(60.0)})
     assert (60.0, 600.0) == (outcome.wait_seconds, outcome.submitted_wait_seconds)
     assert predict(run(), OtherRequest(cpus=1), {}).wait_seconds is None
+
+
+def test_suspended_time_is_no_time_in_which_fewer_cores_catch_up() -> None:
+    # Busy for the first and the last hour of four, suspended in between: two hours of 4 cores take four on 2.
+    report = run(chart("cpu", (4.0, 0.0, 0.0, 4.0)), record={"suspended_seconds": 7200, "time_limit_seconds": 3 * 3600})
+    wall = replace(report.charts[0], times=tuple(START + HOUR * hour for hour in (1, 2, 3, 4)))
+    outcome = time_of(replace(report, charts=(wall,)), cpus=2)
+    assert TimeOutcome(verdict=Verdict.TOO_LITTLE, run_seconds=4 * HOUR, cut_after_seconds=3 * HOUR) == outcome

@@ -83,7 +83,7 @@ def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the need of the node with the highest: ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
     size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
-    return memory_line(size) if is_worthwhile(requested / count, size) else ""
+    return memory_line_for(summary, size, None) if is_worthwhile(requested / count, size) else ""
 
 
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:

@@ -246,6 +246,15 @@ def test_cores_of_a_job_that_did_nothing_did_no_work() -> None:
     assert "2 cores did nearly all of the work" in found(some, "cpu_idle").explanation
 
 
+def test_memory_per_gpu_stays_memory_per_gpu() -> None:
+    # 1 GiB x 1.2 = 1.25 GiB for two GPUs: Slurm rejects --mem beside --mem-per-gpu.
+    record = {"submit_line": "sbatch --gpus=2 --mem-per-gpu=4G x", "gres": (Gres(name="gpu", count=2),)}
+    summary = make_summary(record=record, memory={"working_peak_bytes": GIB})
+    assert "#SBATCH --mem-per-gpu=640M" == found(summary, "memory_over_requested").suggestion
+    killed = make_summary(record=record | {"state": "OUT_OF_MEMORY"})
+    assert "#SBATCH --mem-per-gpu=8G" == found(killed, "oom_kill").suggestion
+
+
 def test_smallest_amount_does_not_raise_a_smaller_request() -> None:
     # 300 MiB for 4 cores; 50 MiB were needed, and one core would get 75.
     memory = {"requested_bytes": 300.0 * (1 << 20), "working_peak_bytes": 50.0 * (1 << 20)}
