@@ -148,11 +148,6 @@ class JobRecord:
         return max(ends, key=lambda end: (end[0] or 0, end[1] or 0), default=(None, None))
 
     @property
-    def requested_gpus(self) -> int:
-        """Return how many GPUs were requested, or allocated where that is unknown."""
-        return self.gpus if self.requested_gpus is None else self.requested_gpus
-
-    @property
     def wait_seconds(self) -> int | None:
         """Return how long the job waited after it was eligible to start, or else after its submission.
 

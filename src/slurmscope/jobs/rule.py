@@ -218,7 +218,8 @@ def exceeded_bytes(summary: JobSummary) -> float | None:
 
 def has_gpus(summary: JobSummary) -> bool:
     """Return whether the job requested GPUs: such a job is not checked by its cores."""
-    return summary.record.requested_gpus > 0
+    record = summary.record
+    return (record.gpus if record.requested_gpus is None else record.requested_gpus) > 0
 
 
 def was_suspended(summary: JobSummary) -> bool:
