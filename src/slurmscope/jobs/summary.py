@@ -63,10 +63,10 @@ class CpuSummary:
 class MemorySummary:
     """Memory measured in three ways, in bytes, summed over nodes.
 
-    ``requested_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, including file
-    cache. ``working_peak_bytes`` is what the job really needed: the highest sum of anonymous and shared memory, or the
-    kernel's peak where the file cache does not explain the rest of it. ``slurm_peak_bytes`` is Slurm's MaxRSS: the peak
-    of its largest task, as sampled.
+    ``requested_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, including
+    file cache. ``working_peak_bytes`` is what the job really needed: the highest sum of anonymous and shared memory, or
+    the kernel's peak where the file cache does not explain the rest of it. ``slurm_peak_bytes`` is Slurm's MaxRSS: the
+    peak of its largest task, as sampled.
     """
 
     requested_bytes: float | None = None

@@ -154,7 +154,7 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
 
 SHORTEST_STEP_SECONDS = 10
 POINTS = 120
-"""How many points a curve has at most, whatever was requested for: enough for a chart, and quick for thousands of jobs."""
+"""How many points a curve has at most, whatever was asked for: enough for a chart, and quick for thousands of jobs."""
 
 LabelValues = tuple[str, ...]
 ValuesByLabels = dict[LabelValues, list[float]]
@@ -194,7 +194,7 @@ class SimulatedSeries:
 
     def _found(self, spans: Sequence[JobSpan], until: float) -> list[tuple[JobSpan, Workload]]:
         if self._clock() > until:
-            raise ServerTimedOut("simulated jobs were not requested about in time")
+            raise ServerTimedOut("simulated jobs were not asked about in time")
         return [(span, workload) for span in spans if (workload := self._find_life(span.job_id)) is not None]
 
 

@@ -156,7 +156,7 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     # oom_kill: any.
     ("oom_kill", make_summary(memory={"oom_kills": 1}), CRITICAL),
     ("oom_kill", make_summary(memory={"oom_kills": None}, record={"state": "OUT_OF_MEMORY"}), CRITICAL),
-    # memory_growing: from 1.3 on, from 1 GiB on, a warning from half of what was requested for on; from 1,800 s on.
+    # memory_growing: from 1.3 on, from 1 GiB on, a warning from half of what was asked for on; from 1,800 s on.
     ("memory_growing", make_summary(memory={"growth_ratio": 1.29}), None),
     ("memory_growing", make_summary(memory={"growth_ratio": 1.3}), WARNING),
     ("memory_growing", make_summary(memory={"growth_ratio": 1.3, "working_peak_bytes": 4 * GIB - 1}), INFO),
