@@ -7,9 +7,10 @@ run before it and all earlier ones in a real archive, and then applied to this r
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -17,6 +18,7 @@ from bench.recurring import RecurringJob, RecurringRun
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.jobs.report import JobReport, RequestedSize, Resubmission
+from slurmscope.jobs.summary import JobSummary
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.reports.make import ReportMaker
@@ -47,6 +49,7 @@ class Tally:
     freed_gpu_seconds: float = 0.0
     promised_byte_seconds: float = 0.0
     freed_byte_seconds: float = 0.0
+    violations: list[str] = field(default_factory=list)
 
     def add(self, made: Resubmission, run: RecurringRun) -> None:
         """Apply a header to a run."""
@@ -100,8 +103,11 @@ def main() -> int:
     broken = [
         kind
         for kind, tally in tallies.items()
-        if tally.completed_ratio < MIN_COMPLETED_RATIO or tally.freed_ratio < MIN_FREED_RATIO
+        if tally.completed_ratio < MIN_COMPLETED_RATIO or tally.freed_ratio < MIN_FREED_RATIO or tally.violations
     ]
+    for kind, tally in tallies.items():
+        for violation in tally.violations:
+            print(f"{kind}: {violation}")
     print(f"broken: {', '.join(broken)}" if broken else "every kind: 95 % complete and free what was promised")
     return 1 if broken else 0
 
@@ -126,11 +132,47 @@ def _test_kind(archive: SqlArchive, jobs: list[RecurringJob], count: int) -> Tal
         runs = job.make(count, BEGIN_SECONDS)
         for run, report, following in zip(runs, _reports(runs), runs[1:], strict=False):
             assert run.record.job_id == report.record.job_id
-            made = add_resubmission(archive, waiting, EVERYTHING, report).resubmission
-            if made:
+            shown = add_resubmission(archive, waiting, EVERYTHING, report)
+            if made := shown.resubmission:
                 tally.add(made, following)
+                tally.violations += find_violations(shown)
             archive.save([report])
     return tally
+
+
+def find_violations(report: JobReport) -> list[str]:
+    """Return in what a header is against what was measured of the run; nothing for one that follows from it."""
+    made, summary = report.resubmission, report.summary
+    if made is None or not made.changes:
+        return []
+    before, after = made.submitted, made.suggested
+    ran, limit = summary.run_seconds, before.limit_seconds or math.inf
+    had, gets = ((size.memory_bytes or 0.0) / size.nodes for size in (before, after))
+    killed, needed = summary.memory.oom_kills or summary.record.state == "OUT_OF_MEMORY", _needed_bytes(summary)
+    was_late = summary.record.state == "TIMEOUT" or (summary.record.state == "COMPLETED" and ran > 0.9 * limit)
+    room = min(gets, summary.node_memory_bytes or math.inf)
+    checks = {
+        "memory below the measured or extrapolated need": had > 0 and gets < needed and room == gets != had,
+        "memory above that of a node": gets > max(had, summary.node_memory_bytes or math.inf),
+        "more memory where it was not short": gets > had > 0 and not killed and needed < 0.9 * had,
+        "more time where it was not short": (after.limit_seconds or 0.0) > limit and not was_late,
+        "less time than the run took": after.limit_seconds is not None and after.limit_seconds < ran,
+        "more cores, GPUs or nodes": (after.cpus, after.gpus, after.nodes) > (before.cpus, before.gpus, before.nodes),
+        "costs more than it frees": not killed and not was_late and needed < 0.9 * had and not _frees(made),
+    }
+    return [f"job {report.record.shown_id}, {summary.record.state}: {text}" for text, is_so in checks.items() if is_so]
+
+
+def _needed_bytes(summary: JobSummary) -> float:
+    """Return the memory per node that was measured, or would have been needed by the time limit."""
+    peaks = [node.working_peak_bytes or 0.0 for node in summary.nodes]
+    return max([summary.memory.expected_bytes or 0.0, *peaks])
+
+
+def _frees(made: Resubmission) -> bool:
+    freed, before, after = made.freed, made.submitted, made.suggested
+    is_shorter = (after.limit_seconds or 0.0) < (before.limit_seconds or 0.0)
+    return is_shorter or any((freed.core_seconds, freed.gpu_seconds, freed.memory_byte_seconds))
 
 
 def _reports(runs: tuple[RecurringRun, ...]) -> list[JobReport]:

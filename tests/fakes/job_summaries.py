@@ -51,7 +51,12 @@ def make_summary(
         time=UsedShare(requested=made.time_limit_seconds, used=run_seconds),
         cpu=CpuSummary(time=cpu_time, mean_cores=cores, peak_cores=cores, idle_tail_seconds=0.0),
         memory=MemorySummary(
-            requested_bytes=8 * GIB, working_peak_bytes=6 * GIB, growth_ratio=1.0, oom_kills=0, coverage=coverage
+            requested_bytes=8 * GIB,
+            working_peak_bytes=6 * GIB,
+            growth_ratio=1.0,
+            is_bounded=True,
+            oom_kills=0,
+            coverage=coverage,
         ),
         nodes=tuple(NodeSummary(node=name, cpus=4.0, mean_cores=cores, limit_bytes=8 * GIB) for name in made.nodes),
         coverage=coverage,

@@ -100,6 +100,7 @@ def _make_summary(record: JobRecord) -> JobSummary:
             working_peak_bytes=0.8 * GIB,
             slurm_peak_bytes=0.5 * GIB,
             growth_ratio=1.0,
+            is_bounded=True,
             oom_kills=0,
             coverage=covered,
         ),

@@ -105,6 +105,7 @@ def _complete(
     # Seen with 22.05: a job cancelled while pending has a start time but no allocation.
     has_started = record.start_seconds is not None and bool(allocated)
     amounts = parse_amounts(allocated if has_started else requested)
+    wanted = parse_amounts(requested)
     known_cpu = [step.cpu_seconds for step in steps if step.cpu_seconds is not None]
     made = replace(
         record,
@@ -117,7 +118,8 @@ def _complete(
         nodes=_parse_nodes(node_list) if has_started else (),
         node_count=amounts.nodes or 0,
         cpus=amounts.cpus or None,
-        requested_cpus=parse_amounts(requested).cpus or None,
+        requested_cpus=wanted.cpus or None,
+        requested_gpus=sum(gres.count for gres in wanted.gres if gres.name == "gpu") if wanted.cpus else None,
         memory_bytes=amounts.memory_bytes,
         gres=amounts.gres,
         billing=amounts.others.get("billing"),

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from slurmscope.archive import texts
 from slurmscope.archive.texts import RULE_SEPARATOR, rule_name, short_name, short_text
 from slurmscope.jobs.findings import blocked_core_seconds, find_state_cause
-from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Severity, busy_ratio
 
@@ -110,10 +109,6 @@ def _waste(allocated: float, used: float | None) -> float | None:
 def _memory_bytes(report: JobReport) -> float | None:
     allocated = report.record.memory_bytes
     return report.summary.memory.requested_bytes if allocated is None else allocated
-
-
-def _worst_step(report: JobReport) -> StepRecord | None:
-    return max(report.record.steps, key=lambda step: step.exit_code or 0, default=None)
 
 
 def _tasks(report: JobReport) -> int | None:
@@ -320,13 +315,9 @@ class JobRow:
     """None is unknown or unlimited."""
     exit_code: int | None = field(default=None, metadata=_small(lambda report: report.record.exit_code))
     exit_signal: int | None = field(default=None, metadata=_small(lambda report: report.record.exit_signal))
-    derived_exit_code: int | None = field(
-        default=None, metadata=_small(lambda report: step.exit_code if (step := _worst_step(report)) else None)
-    )
+    derived_exit_code: int | None = field(default=None, metadata=_small(lambda report: report.record.derived_exit[0]))
     """Highest exit code of the steps, as Slurm's DerivedExitCode."""
-    derived_exit_signal: int | None = field(
-        default=None, metadata=_small(lambda report: step.exit_signal if (step := _worst_step(report)) else None)
-    )
+    derived_exit_signal: int | None = field(default=None, metadata=_small(lambda report: report.record.derived_exit[1]))
     het_job_id: int | None = field(
         default=None, metadata=_whole(lambda report: report.record.het_job_id, lambda job: job.het_job_id)
     )

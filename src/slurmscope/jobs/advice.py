@@ -158,6 +158,8 @@ def _parse_targets(options: Mapping[str, str], earlier: ComparedRun) -> dict[str
         targets[GPUS] = int(options["gpus"].rpartition(":")[2])
     if "mem" in options:
         targets[MEMORY] = parse_bytes(options["mem"], default_unit="M") * targets.get(NODES, max(1, earlier.nodes))
+    elif "mem-per-gpu" in options and (gpus := targets.get(GPUS, earlier.gpus)):
+        targets[MEMORY] = parse_bytes(options["mem-per-gpu"], default_unit="M") * gpus
     elif "mem-per-cpu" in options and (count := targets.get(CORES, earlier.cpus or 0)):
         targets[MEMORY] = parse_bytes(options["mem-per-cpu"], default_unit="M") * count
     if "time" in options:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import correlation, fmean, linear_regression, median
 
 from slurmscope.jobs.report import MAX_CHART_POINTS
 from slurmscope.jobs.series import Series
@@ -112,6 +112,27 @@ def growth_ratio(
 
     middle, end = mean_within(MIDDLE), mean_within(END)
     return end / middle if middle and end is not None else None
+
+
+MIN_GROWTH_POINTS = 10
+MIN_RISE_RATIO = 0.1
+MIN_FIT = 0.8
+
+
+def growth_rate(points: Sequence[tuple[float, float]]) -> float | None:
+    """Return how fast a curve rose in its second half, per second; None unless it rose steadily.
+
+    That is by a tenth of its level or more, and along a straight line: noise has a slope too.
+    """
+    half = points[len(points) // 2 :]
+    if len(points) < MIN_GROWTH_POINTS:
+        return None
+    times, values = zip(*half, strict=True)
+    if times[-1] <= times[0] or min(values) == max(values):
+        return None
+    slope, _ = linear_regression(times, values)
+    is_steady = correlation(times, values) >= MIN_FIT**0.5
+    return slope if is_steady and slope * (times[-1] - times[0]) >= MIN_RISE_RATIO * fmean(values) else None
 
 
 def _sum(column: AlignedValues) -> float | None:

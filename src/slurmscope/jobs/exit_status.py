@@ -69,6 +69,8 @@ _CODES: Mapping[int, Ending] = {
 
 CRASH_SIGNALS = frozenset({4, 5, 6, 7, 8, 11, 24, 25, 31})
 """Signals that a process gets for what it does itself: SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV and others."""
+_PASSED_ON = frozenset({6, 9, 11, 15})
+"""Exit codes that are more often a signal than a number that a program chose."""
 _NAMED_CODES = frozenset({126, 127})
 
 
@@ -117,7 +119,7 @@ def signal_name(number: int) -> str:
 
 def _other_reading(code: int) -> str:
     """Before 25.11, sacct shows 139 as 11: a code that may as well be a signal that a shell passed on."""
-    if code in _CODES or code not in _SIGNALS:
+    if code not in _PASSED_ON:
         return ""
     killed = f"{_SHELL_BASE + code}: a command in it was {describe_signal(code).text}"
     return f", or {killed}. Slurm before 25.11 shows both as {code}"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import NamedTuple
@@ -14,8 +13,9 @@ from slurmscope.jobs.exit_status import CRASH_SIGNALS, LAST_SIGNAL, Ending, desc
 from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.render.contents import LabelledText
 from slurmscope.jobs.render.formatting import format_time, show
-from slurmscope.jobs.report import Chart, JobReport
-from slurmscope.jobs.rule import Severity, submit_options, was_oom_killed
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.rule import Severity, was_oom_killed
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.summary import JobSummary
 
 
@@ -63,8 +63,8 @@ def find_output_files(record: JobRecord) -> OutputFiles:
     """Return where the output went; empty paths for a job whose output went to a terminal."""
     command = record.submit_line.split(maxsplit=1)[0].rpartition("/")[2] if record.submit_line.strip() else ""
     options = submit_options(record.submit_line)
-    stdout = record.stdout or options.get("output", "") or options.get("o", "")
-    stderr = record.stderr or options.get("error", "") or options.get("e", "")
+    stdout = record.stdout or options.get("output", "")
+    stderr = record.stderr or options.get("error", "")
     is_batch = command == "sbatch" or any(step.name == "batch" for step in record.steps)
     if not stdout and not is_batch:
         return OutputFiles("", _place(record, stderr), is_assumed=False)
@@ -81,7 +81,7 @@ def expand_pattern(pattern: str, record: JobRecord) -> str:
 
 
 def _place(record: JobRecord, pattern: str) -> str:
-    if not pattern:
+    if not pattern or pattern == "/dev/null":
         return ""
     path = expand_pattern(pattern[:MAX_PATH], record)
     is_relative = not path.startswith("/") and bool(record.work_dir)
@@ -107,9 +107,8 @@ def _expand(code: str, width: str, record: JobRecord) -> str:
     return {"N": node, "u": record.user, "x": record.name, "%": "%"}[code]
 
 
-MIN_POINTS = 10
-"""Fewer points of a curve are not continued."""
-
+STUCK_RATIO = 0.1
+"""A job that was idle for this last share of its run hung, as in the rule about time limits."""
 _BAD_STATES = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL"})
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _CANCELLED = "CANCELLED"
@@ -180,7 +179,7 @@ def _describe(summary: JobSummary, step: StepRecord | None) -> Ending:
         node = f"Node {record.failed_node}" if record.failed_node else "A node of the job"
         return Ending(known.text.replace("A node of the job", node), known.advice)
     if record.state == "TIMEOUT":
-        return _describe_timeout(record)
+        return _describe_timeout(summary)
     if record.state == _CANCELLED and step is None:
         return _describe_cancelled(summary)
     if step is None:
@@ -203,9 +202,16 @@ def _describe_step(record: JobRecord, step: StepRecord) -> Ending:
     )
 
 
-def _describe_timeout(record: JobRecord) -> Ending:
-    limit = record.time_limit_seconds
+def _describe_timeout(summary: JobSummary) -> Ending:
+    limit = summary.record.time_limit_seconds
     after = f" of {format_seconds(limit)}" if limit else ""
+    stuck_seconds = summary.cpu.idle_tail_seconds or 0.0
+    if stuck_seconds >= STUCK_RATIO * summary.run_seconds > 0 and not summary.record.suspended_seconds:
+        return Ending(
+            f"Slurm ended the job at its time limit{after}. It had been idle for the last "
+            f"{format_seconds(stuck_seconds)}.",
+            "Find out what the program waited for: more time does not help a job that hangs.",
+        )
     return Ending(
         f"Slurm ended the job at its time limit{after}.",
         "Request more time, or let the program write checkpoints that the next job continues from.",
@@ -244,7 +250,7 @@ def _nodes_of(record: JobRecord, step: StepRecord | None) -> str:
 
 def _add_memory(failure: Failure, report: JobReport) -> Failure:
     """Add the task with the most memory, and the need of a job whose memory grew to the end."""
-    needed = extrapolate_memory(report)
+    needed = report.summary.memory.expected_bytes
     text = failure.explanation
     if task := _largest_task(report.summary):
         text += f" The most memory had {task}."
@@ -269,34 +275,6 @@ def _largest_task(summary: JobSummary) -> str:
     known = [(peak, name) for peak, name in tasks if peak]
     peak, name = max(known, default=(0.0, ""))
     return f"{name}, with {format_bytes(peak)}" if name else ""
-
-
-def extrapolate_memory(report: JobReport) -> float | None:
-    """Continue the memory curve of the fullest node up to the time limit, at the rate of the second half of the run.
-
-    None for memory that did not grow to the end, or without a time limit; never below the kernel's peak.
-    """
-    summary, limit = report.summary, report.summary.time.requested
-    chart = next((chart for chart in report.charts if chart.name == "memory"), None)
-    if chart is None or limit is None or summary.run_seconds >= limit:
-        return None
-    points = _fullest(chart)
-    half = points[len(points) // 2 :]
-    if len(points) < MIN_POINTS or half[-1][1] <= half[0][1] or half[-1][0] <= half[0][0]:
-        return None
-    rate = (half[-1][1] - half[0][1]) / (half[-1][0] - half[0][0])
-    charged = (summary.memory.charged_peak_bytes or 0.0) / max(1, summary.record.node_count)
-    last = max(half[-1][1], charged)
-    return last + rate * (limit - summary.run_seconds)
-
-
-def _fullest(chart: Chart) -> Sequence[tuple[float, float]]:
-    """Return the known points of the line that ends highest."""
-    lines = [
-        [(time, value) for time, value in zip(chart.times, line.values, strict=False) if value is not None]
-        for line in chart.lines
-    ]
-    return max((line for line in lines if line), key=lambda line: line[-1][1], default=[])
 
 
 TITLE = "What went wrong"

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from slurmscope.core.units import parse_bytes
 from slurmscope.jobs.report import FreedResources, JobReport, OptionChange, OtherRun, RequestedSize
-from slurmscope.jobs.rule import SETTLED_STATES, Finding, submit_options
+from slurmscope.jobs.rule import SETTLED_STATES, Finding
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.suggestions import memory_line, memory_per_core_bytes, time_line
 from slurmscope.jobs.summary import JobSummary
 
@@ -77,6 +78,8 @@ def suggested_bytes(summary: JobSummary, finding: Finding) -> float | None:
     options, size = parse_suggestion(finding.suggestion), submitted_size(summary)
     if "mem" in options:
         return parse_bytes(options["mem"], default_unit="M")
+    if "mem-per-gpu" in options:
+        return parse_bytes(options["mem-per-gpu"], default_unit="M") * size.gpus / size.nodes
     if "mem-per-cpu" not in options:
         return None
     cores = next((int(options[name]) for name in CORE_OPTIONS if name in options), size.cpus / size.nodes)
@@ -188,10 +191,17 @@ def _gpu_option(typed: Mapping[str, str], suggested: str) -> tuple[str, str, str
     """Return the option that requested the GPUs, as submitted and as suggested; empty where it depends on tasks."""
     if any(name in typed for name in ("gpus-per-task", "gpus-per-socket")):
         return "", "", ""
-    if "gpu" in typed.get("gres", "").split(":")[0].split(","):
-        return "gres", typed["gres"], f"gpu:{suggested}"
-    option = "gpus-per-node" if "gpus-per-node" in typed else "gpus"
+    parts = typed.get("gres", "").split(",")
+    if any(_is_gpu(part) for part in parts):
+        others = [part for part in parts if not _is_gpu(part)]
+        return "gres", typed["gres"], ",".join([f"gpu:{suggested}", *others])
+    option = next((name for name in ("gpus-per-node", "gpus") if name in typed), "")
+    # A script may request them by any option; a second one would contradict it.
     return option, typed.get(option, ""), suggested
+
+
+def _is_gpu(gres: str) -> bool:
+    return gres.removeprefix("gres/").removeprefix("gres:").partition(":")[0].partition("=")[0] == "gpu"
 
 
 def _known_value(option: str, size: RequestedSize) -> str:

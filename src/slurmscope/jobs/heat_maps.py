@@ -104,12 +104,14 @@ def _make(name: str, times: Sequence[float], rows: Rows, summary: JobSummary) ->
     thin = {label: _thin(values, width) for label, values in scaled.items()}
     kept = _choose(thin)
     title, explained = _TITLES[name]
+    # A point of a curve is of the step before it, a column begins at its time.
+    step = (times[-1] - times[0]) / (len(times) - 1)
     return HeatMap(
         name=name,
         title=title,
         unit=unit,
-        times=tuple(times[::width]),
-        end_seconds=times[-1] + (times[-1] - times[0]) / (len(times) - 1),
+        times=tuple(time - step for time in times[::width]),
+        end_seconds=times[-1],
         rows=tuple(ChartLine(label=label, values=thin[label]) for label in kept),
         rows_left_out=len(thin) - len(kept),
         full=1.0 if unit == "ratio" else None,

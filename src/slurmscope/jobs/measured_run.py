@@ -7,13 +7,14 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
+from slurmscope.core.hostlist import expand_hosts
 from slurmscope.jobs.curves import step_seconds
 from slurmscope.jobs.queries import CURVES, TOTALS
-from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.record import MAX_STEPS, JobRecord
 from slurmscope.jobs.series import NODE_LABEL, Measured, Series, SeriesQuery
 from slurmscope.jobs.summary import Coverage
 from slurmscope.slurm.states import REQUEUED, WAITING_STATES
@@ -86,7 +87,7 @@ def prepare_run(
         by_short_name=_by_short_name(nodes),
         only=nodes[0] if max(record.node_count, len(nodes)) == 1 and nodes else None,
     )
-    return MeasuredRun(
+    run = MeasuredRun(
         record=record,
         start_seconds=start,
         end_seconds=end,
@@ -102,6 +103,54 @@ def prepare_run(
             if name in TOTALS
         },
     )
+    return _with_idle(run, find_idle_nodes(run))
+
+
+_ZERO_TOTALS = (
+    "cpu", "cpu_user", "cpu_system", "busy_peak", "memory_peak", "memory_file", "oom_kills", "read", "write", "reads",
+    "writes", "mean_open_files", "uses_scratch",
+)  # fmt: skip
+_ZERO_CURVES = ("cpu", "memory_anon")
+_REMOTE_SHELLS = frozenset({"ssh", "rsh", "pdsh"})
+"""Programs that start processes on other nodes without Slurm, which does not see them."""
+
+
+def find_idle_nodes(run: MeasuredRun) -> tuple[str, ...]:
+    """Return the nodes on which no step ran: there is no cgroup of the job to measure, because nothing was started.
+
+    None where no node was measured, where the nodes of a step are unknown, or where a remote shell may have started
+    processes.
+    """
+    measured, record = run.by_node("cpu"), run.record
+    programs = {program for _node, program in run.totals.get("program_threads", {})}
+    if not measured or len(run.nodes) < 2 or not record.steps or len(record.steps) >= MAX_STEPS:
+        return ()
+    lists = [step.node_list or (run.nodes[0] if step.name == "batch" else "") for step in record.steps]
+    steps = [names for step, names in zip(record.steps, lists, strict=True) if step.name != "extern"]
+    if not steps or not all(steps) or programs & _REMOTE_SHELLS:
+        return ()
+    try:
+        used = {node for names in steps for node in expand_hosts(names)}
+    except ValueError:
+        return ()
+    return tuple(node for node in run.nodes if node not in used and node not in measured)
+
+
+def _with_idle(run: MeasuredRun, idle: tuple[str, ...]) -> MeasuredRun:
+    """Return the run with zeros for nodes on which nothing was started."""
+    if not idle:
+        return run
+    totals = {
+        name: {**found, **{(node,): 0.0 for node in idle}} if name in _ZERO_TOTALS else found
+        for name, found in run.totals.items()
+    }
+    curves = {
+        name: (*found, *(Series((node,), found[0].times, (0.0,) * len(found[0].times)) for node in idle))
+        if name in _ZERO_CURVES and found
+        else found
+        for name, found in run.curves.items()
+    }
+    return replace(run, totals=totals, curves=curves)
 
 
 def _span(record: JobRecord, now_seconds: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 from slurmscope.jobs.findings import resolve_thresholds
-from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, SETTLED_STATES, Subject
+from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, SETTLED_STATES, Subject, has_gpus
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.slurm.states import ENDED_STATES
 
@@ -44,7 +44,13 @@ MANY_JOBS = RatedJob()
 
 def rated_job(summary: JobSummary) -> RatedJob:
     record = summary.record
-    return RatedJob(record.state, summary.run_seconds, record.gpus, record.cpus, summary.memory.requested_bytes)
+    return RatedJob(
+        record.state,
+        summary.run_seconds,
+        record.gpus if has_gpus(summary) else 0,
+        record.cpus,
+        summary.memory.requested_bytes,
+    )
 
 
 def rate_use(subject: Subject | None, ratio: float | None, job: RatedJob = MANY_JOBS) -> Rating:

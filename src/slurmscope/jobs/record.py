@@ -94,6 +94,8 @@ class JobRecord:
     cpus: int | None = None
     requested_cpus: int | None = None
     """Requested cores; fewer than ``cpus`` where Slurm allocates whole cores, sockets or nodes, or cores for memory."""
+    requested_gpus: int | None = None
+    """Requested GPUs; with --exclusive, Slurm also allocates those of the node that were not requested."""
     memory_bytes: int | None = None
     gres: tuple[Gres, ...] = ()
     billing: int | None = None
@@ -135,6 +137,15 @@ class JobRecord:
     @property
     def gpus(self) -> int:
         return sum(gres.count for gres in self.gres if gres.name == "gpu")
+
+    @property
+    def derived_exit(self) -> tuple[int | None, int | None]:
+        """Return the highest exit code, and signal, of the steps that srun started, as Slurm's DerivedExitCode.
+
+        The batch script is no such step. Both are None without one.
+        """
+        ends = ((step.exit_code, step.exit_signal) for step in self.steps if step.name[:1].isdecimal())
+        return max(ends, key=lambda end: (end[0] or 0, end[1] or 0), default=(None, None))
 
     @property
     def wait_seconds(self) -> int | None:

@@ -4,12 +4,11 @@
 Sizes are joined by device: MIG instances and GPUs of different models each count with their own. Where the size of one
 of the job's GPUs is unknown, so is that of all of them.
 
-CPU time has two sources, and both may report too little, never too much: the last sample of a node may be one scrape
-before the end, and Slurm's TotalCPU misses processes that were killed with their step. So the higher value counts.
-While a job runs, only nodes report it.
+CPU time has two sources. That of the nodes counts where all of them were measured; Slurm's TotalCPU misses processes
+that were killed with their step, and may count those of a fork storm twice. While a job runs, only nodes report it.
 
-Where not every node reported, Slurm's figure is taken for the whole job. If there is none, or if it is below the sum of
-the measured nodes, the measured part is compared with the allocation on the measured nodes.
+Where not every node reported, Slurm's figure is taken for the whole job. If there is none, or if it is clearly below
+the sum of the measured nodes, the measured part is compared with the allocation on the measured nodes.
 
 The peak of a job is the sum of the peaks of its nodes: memory is requested and limited per node, and each node must
 hold its own peak whether or not the others have theirs at the same time.
@@ -24,8 +23,8 @@ from itertools import pairwise
 from statistics import fmean
 
 from slurmscope.core.hostlist import natural_order
-from slurmscope.jobs.curves import Aligned, add, align, growth_ratio, idle_tail_seconds, peak, sum_over
-from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover
+from slurmscope.jobs.curves import Aligned, add, align, growth_rate, growth_ratio, idle_tail_seconds, peak, sum_over
+from slurmscope.jobs.measured_run import ROUNDING_SECONDS, MeasuredRun, counted_by_node, cover
 from slurmscope.jobs.record import MAX_STEPS, StepRecord
 from slurmscope.jobs.series import Series
 from slurmscope.jobs.summary import (
@@ -39,6 +38,8 @@ from slurmscope.jobs.summary import (
     UsedShare,
 )
 
+ROUNDING_RATIO = 0.01
+"""Slurm rounds the CPU time of each step: so much less is the same."""
 USED_RATIO = 0.8
 """A core was used if it did this much of a fair share of the work."""
 
@@ -81,16 +82,17 @@ def _peak_cores(curve: float | None, scraped: float | None, mean: float | None) 
 def node_cpus(run: MeasuredRun) -> Mapping[str, float]:
     """Return the allocated cores of each node: all on a single node, otherwise as reported by its agent.
 
-    Where no agent reports them, an even share is assumed if there is one; otherwise they are unknown.
+    Those of the other nodes are an even share of the rest if there is one; otherwise they are unknown.
     """
     record = run.record
     if run.node_count == 1 and record.cpus:
         return dict.fromkeys(run.nodes, float(record.cpus))
     reported = run.by_node("cores")
-    count = max(1, run.node_count)
-    if reported or not record.cpus or record.cpus % count:
+    others = [node for node in run.nodes if node not in reported]
+    rest = (record.cpus or 0) - math.fsum(reported.values())
+    if not others or len(run.nodes) < run.node_count or rest <= 0 or rest % len(others):
         return reported
-    return dict.fromkeys(run.nodes, record.cpus / count)
+    return {**reported, **dict.fromkeys(others, rest / len(others))}
 
 
 def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mapping[str, float]:
@@ -114,9 +116,24 @@ def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
     accounted = record.cpu_seconds if record.has_ended and record.cpu_seconds else None
     measured = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
     counted = math.fsum(measured) if measured else None
-    if counted is None or (accounted is not None and accounted >= counted):
+    if counted is None or _is_more_complete(run, accounted, counted, coverage):
         return UsedShare(requested=allocated, used=accounted)
     return UsedShare(requested=_allocated_to_measured(run, nodes), used=counted, coverage=coverage)
+
+
+def _is_more_complete(run: MeasuredRun, accounted: float | None, counted: float, coverage: Coverage) -> bool:
+    """Return whether Slurm's figure is to be preferred to the sum of the measured nodes.
+
+    Where every node was measured to the end, that is only one that adds what came after the last sample. Slurm may
+    count too much where processes are short. A part of the nodes is preferred only to a figure that is clearly below.
+    """
+    if accounted is None:
+        return False
+    if not coverage.is_good:
+        return accounted >= counted * (1 - ROUNDING_RATIO) - ROUNDING_SECONDS
+    last = min((series.times[-1] for series in run.curves.get("cpu", ())), default=run.start_seconds)
+    unseen = (run.record.cpus or 0) * (run.end_seconds - last)
+    return counted < accounted <= counted + unseen
 
 
 def _allocated_to_measured(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> float | None:
@@ -139,13 +156,17 @@ def _cores_used(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> int | None:
     return sum(value >= USED_RATIO * fair_seconds > 0 for value in seconds)
 
 
+SLACK_BYTES, SLACK_RATIO = float(64 << 20), 0.05
+"""The kernel's peak also counts the memory of the kernel for the job: this much is not a peak that samples missed."""
+MIN_PART = 0.1
+"""Memory of a run that ended before this share of its time limit is not continued."""
 UNLIMITED_BYTES = float(1 << 60)
 """Without a limit, the kernel reports a number near 2^63."""
 
 
 def summarize_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
     """Summarize memory; sums over nodes are None unless every node reported."""
-    peaks = working_peaks(working)
+    peaks = needed_bytes(run, working)
     is_whole = run.is_whole(peaks)
     return MemorySummary(
         requested_bytes=run.record.memory_bytes or None,
@@ -155,6 +176,8 @@ def summarize_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, fl
         slurm_peak_bytes=_slurm_peak(run.record.steps),
         slurm_peak_is_whole=run.node_count == 1 and _is_one_task_at_a_time(run.record.steps),
         growth_ratio=_growth(run, working) if is_whole else None,
+        expected_bytes=_expected(run, working),
+        is_bounded=run.is_whole(run.by_node("memory_peak")),
         oom_kills=_oom_kills(run),
         is_out_of_memory=run.record.state == "OUT_OF_MEMORY",
         coverage=cover(run, peaks, _measured(run)),
@@ -180,6 +203,49 @@ def working_memory(run: MeasuredRun, *, points: int) -> Aligned:
 def working_peaks(working: Aligned) -> dict[str, float]:
     """Return the highest working memory of each node that reported it."""
     return {labels[0]: most for labels, values in working.rows.items() if (most := peak(values)) is not None}
+
+
+def needed_bytes(run: MeasuredRun, working: Aligned) -> dict[str, float]:
+    """Return the memory that each node needed: as sampled, or what samples missed by the kernel's peak.
+
+    A process that was OOM-killed had nothing left to reclaim: then the kernel's peak is the need. On a single node,
+    MaxRSS of a task is memory that the job needed as well.
+    """
+    sampled, charged, files = working_peaks(working), run.by_node("memory_peak"), run.by_node("memory_file")
+    shared = {series.labels[0]: max(series.values) for series in run.curves.get("memory_shared", ())}
+    was_killed = run.record.state == "OUT_OF_MEMORY" or bool(_oom_kills(run))
+    least = (_slurm_peak(run.record.steps) or 0.0) if run.node_count == 1 else 0.0
+    return {
+        node: max(
+            _needed(peak, charged.get(node), files.get(node, 0.0) - shared.get(node, 0.0), was_killed=was_killed), least
+        )
+        for node, peak in sampled.items()
+    }
+
+
+def _needed(sampled: float, charged: float | None, cache: float, *, was_killed: bool) -> float:
+    if charged is None:
+        return sampled
+    rest = charged - max(0.0, cache)
+    if was_killed or rest > sampled + max(SLACK_BYTES, SLACK_RATIO * charged):
+        return max(sampled, charged)
+    return max(sampled, rest)
+
+
+def _expected(run: MeasuredRun, working: Aligned) -> float | None:
+    """Continue the memory curve of the fullest node up to the time limit, for a job that did not complete."""
+    limit = run.record.time_limit_seconds
+    if not limit or run.record.state == "COMPLETED" or not run.record.has_ended or run.seconds < MIN_PART * limit:
+        return None
+    lines = [
+        [(t, v) for t, v in zip(working.times, row, strict=True) if v is not None] for row in working.rows.values()
+    ]
+    points = max((line for line in lines if line), key=lambda line: line[-1][1], default=[])
+    rate = growth_rate(points)
+    if rate is None or run.seconds >= limit:
+        return None
+    charged = max(run.by_node("memory_peak").values(), default=0.0)
+    return max(points[-1][1], charged) + rate * (limit - run.seconds)
 
 
 def node_limits(run: MeasuredRun) -> dict[str, float]:
@@ -245,12 +311,11 @@ def summarize_gpus(run: MeasuredRun) -> GpuSummary:
     memory = run.by_node("gpu_memory")
     # Three GPUs on four nodes leave a node without any.
     expected = min(run.node_count, run.record.gpus)
+    mean = fmean(utilization.values(), [weights.get(node, 1) for node in utilization]) if utilization else None
     devices, others = _fold(_devices(run))
     return GpuSummary(
         requested=run.record.gpus,
-        mean_utilization=fmean(utilization.values(), [weights.get(node, 1) for node in utilization])
-        if utilization
-        else None,
+        mean_utilization=while_running(run, mean),
         peak_memory_bytes=sum(memory.values()) if len(memory) >= expected > 0 else None,
         memory_size_bytes=_whole_size(run),
         held_idle=sum(ratio > MOST_OF_THE_RUN_RATIO for ratio in held.values()) if held else None,
@@ -258,6 +323,11 @@ def summarize_gpus(run: MeasuredRun) -> GpuSummary:
         others=others,
         coverage=cover(run, utilization, run.curves.get("gpu", ()), nodes=expected),
     )
+
+
+def while_running(run: MeasuredRun, mean: float | None) -> float | None:
+    """Return a mean over the run without the time in which the job was suspended, and its GPUs were idle."""
+    return None if mean is None else min(1.0, mean * run.span_seconds / run.seconds)
 
 
 def node_gpu_sizes(run: MeasuredRun) -> Mapping[str, float]:
@@ -303,7 +373,7 @@ def _devices(run: MeasuredRun) -> list[HeldGpu]:
                 mig=mig,
                 uuid=uuid,
                 model=model,
-                mean_utilization=None if is_shared else ratios.get(device),
+                mean_utilization=None if is_shared else while_running(run, ratios.get(device)),
                 peak_memory_bytes=peaks.get(device),
                 memory_size_bytes=sizes.get(device) or None,
                 jobs=int(jobs[device]) if device in jobs else None,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from slurmscope.core.units import format_bytes, format_seconds, parse_time_limit
 from slurmscope.jobs.header_options import (
+    MEMORY_OPTIONS,
     Amount,
     SizeChanges,
     change_memory,
@@ -30,11 +31,20 @@ from slurmscope.jobs.header_options import (
     write_note,
 )
 from slurmscope.jobs.report import JobReport, OtherRun, Resubmission
-from slurmscope.jobs.rule import is_memory_measured, peak_cores, submit_options
+from slurmscope.jobs.rule import (
+    hit_step_limit,
+    is_memory_measured,
+    needed_node_bytes,
+    peak_cores,
+    requested_node_bytes,
+    was_oom_killed,
+)
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.suggestions import (
     MEMORY_MARGIN,
     OOM_MARGIN,
     is_worthwhile,
+    largest_node_bytes,
     suggest_memory_bytes,
     suggest_time_seconds,
 )
@@ -177,7 +187,9 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     ]
     if past := past_seconds(runs):
         proposals.append(_past_proposal(past, slower, suggest_time_seconds, format_seconds))
-    return _decide(limit, proposals)
+    # A run that failed early did not show that its limit is too short.
+    is_short = report.record.state == "TIMEOUT" or (report.record.state == "COMPLETED" and own > TIGHT_RATIO * limit)
+    return _decide(limit, proposals, most=math.inf if is_short else limit)
 
 
 def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
@@ -191,7 +203,7 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
         for finding in report.findings
         if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
     ]
-    need, is_unused = _node_need_bytes(summary), _has_unused_memory(report)
+    need, is_unused = needed_node_bytes(summary), _has_unused_memory(report)
     own = _Proposal(suggest_memory_bytes(need), need / TIGHT_RATIO, f"This run needed {format_bytes(need)}.", is_unused)
     proposals = [*found, own]
     if past := past_bytes(runs):
@@ -200,14 +212,24 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
     options = submit_options(report.record.submit_line)
     if found and is_smaller and "mem-per-cpu" in options:
         return _largest(proposals)
-    decided = _decide(requested, proposals)
+    decided = _decide(requested, proposals, most=_most_bytes(summary, need))
     # Whole nodes come with all of their memory.
     return None if decided and decided.value < requested and "exclusive" in options else decided
 
 
-def _decide(requested: float, proposals: Sequence[_Proposal]) -> Amount | None:
-    """Return the largest proposal where it makes a difference, and its direction has evidence."""
+def _most_bytes(summary: JobSummary, need: float) -> float:
+    """Return the most memory per node to suggest: as submitted where that was enough, else that of a node."""
+    submitted = requested_node_bytes(summary) or 0.0
+    is_short = was_oom_killed(summary) and not hit_step_limit(summary)
+    if not is_short and need <= TIGHT_RATIO * submitted:
+        return submitted
+    return max(submitted, largest_node_bytes(summary) or math.inf)
+
+
+def _decide(requested: float, proposals: Sequence[_Proposal], *, most: float) -> Amount | None:
+    """Return the largest proposal, up to ``most``, where it makes a difference, and its direction has evidence."""
     best = _largest(proposals)
+    best = best._replace(value=min(best.value, most))
     if best.value > requested:
         return best if any(each.raises_up_to > requested for each in proposals) else None
     may_lower = any(each.may_lower for each in proposals)
@@ -246,11 +268,4 @@ def _has_unused_memory(report: JobReport) -> bool:
 
 
 def _sets_cores(suggestion: str) -> bool:
-    return any(name not in {"mem", "mem-per-cpu"} for name in parse_suggestion(suggestion))
-
-
-def _node_need_bytes(summary: JobSummary) -> float:
-    """Return the memory that this run is known to have needed on a node; a lower bound where little was measured."""
-    memory, count = summary.memory, max(1, summary.record.node_count)
-    peaks = [node.working_peak_bytes for node in summary.nodes if node.working_peak_bytes is not None]
-    return max([(memory.working_peak_bytes or 0.0) / count, memory.slurm_peak_bytes or 0.0, *peaks])
+    return any(name not in MEMORY_OPTIONS for name in parse_suggestion(suggestion))

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.summary import JobSummary, MemorySummary
 
 MIN_JUDGED_SECONDS = 300.0
@@ -129,17 +130,6 @@ SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
 """States after which usage is representative; a failed job may not have reached its main part."""
 
 _SIGKILL = 9
-_LONG_NAMES = {"G": "gpus", "N": "nodes", "c": "cpus-per-task", "n": "ntasks", "t": "time"}
-
-# Every other option takes a value, which may be the next word.
-_FLAGS = frozenset(
-    {
-        "H", "I", "K", "O", "Q", "W", "X", "k", "s", "v",
-        "contiguous", "exclusive", "get-user-env", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue", "overcommit",
-        "oversubscribe", "parsable", "propagate", "pty", "quiet", "reboot", "requeue", "spread-job", "test-only",
-        "use-min-nodes", "verbose", "wait",
-    }
-)  # fmt: skip
 
 
 def busy_ratio(summary: JobSummary) -> float | None:
@@ -176,8 +166,35 @@ def memory_peak_bytes(memory: MemorySummary) -> float | None:
 
 
 def is_memory_measured(memory: MemorySummary) -> bool:
-    """Return whether the peak is good enough to request less: MaxRSS is sampled rarely, and misses peaks."""
-    return memory.coverage.is_good and memory.working_peak_bytes is not None
+    """Return whether the peak is good enough to request less: samples miss peaks, the kernel's own peak does not."""
+    return memory.coverage.is_good and memory.working_peak_bytes is not None and memory.is_bounded
+
+
+def requested_node_bytes(summary: JobSummary) -> float | None:
+    """Return the memory that was requested on each node; None where it is unknown."""
+    requested, count = summary.memory.requested_bytes, summary.record.node_count
+    return requested / count if requested and count else None
+
+
+def needed_node_bytes(summary: JobSummary) -> float:
+    """Return the memory that this run is known to have needed on a node; a lower bound where little was measured."""
+    memory, count = summary.memory, max(1, summary.record.node_count)
+    peaks = [node.working_peak_bytes for node in summary.nodes if node.working_peak_bytes is not None]
+    return max([(memory.working_peak_bytes or 0.0) / count, memory.slurm_peak_bytes or 0.0, *peaks])
+
+
+def hit_step_limit(summary: JobSummary) -> bool:
+    """Return whether a process was OOM-killed at the limit of its step (``srun --mem``), far below that of the job.
+
+    The kernel's peak of the job was read after the kill: a kill at the job's own limit would have reached it.
+    """
+    limits = [
+        (node.working_peak_bytes, node.limit_bytes or requested_node_bytes(summary) or 0.0)
+        for node in summary.nodes
+        if node.working_peak_bytes is not None
+    ]
+    is_whole = bool(limits) and len(limits) >= summary.record.node_count and summary.memory.is_bounded
+    return is_whole and bool(summary.memory.oom_kills) and all(peak < 0.9 * limit for peak, limit in limits)
 
 
 def was_oom_killed(summary: JobSummary) -> bool:
@@ -201,7 +218,8 @@ def exceeded_bytes(summary: JobSummary) -> float | None:
 
 def has_gpus(summary: JobSummary) -> bool:
     """Return whether the job requested GPUs: such a job is not checked by its cores."""
-    return summary.record.gpus > 0
+    record = summary.record
+    return (record.gpus if record.requested_gpus is None else record.requested_gpus) > 0
 
 
 def was_suspended(summary: JobSummary) -> bool:
@@ -220,26 +238,3 @@ def requested_cores(summary: JobSummary) -> int:
 def step_tasks(summary: JobSummary) -> int | None:
     """Return the most tasks of any numbered step; None without one: tasks of the batch script are not counted."""
     return max((step.tasks or 1 for step in summary.record.steps if step.name[:1].isdecimal()), default=None)
-
-
-def submit_options(submit_line: str) -> Mapping[str, str]:
-    """Return the options of the command that submitted a job, by their long names; those in its script are unknown.
-
-    Slurm stores the line without quotes, words separated by blanks.
-    """
-    options: dict[str, str] = {}
-    words = iter(submit_line.split()[1:])
-    for word in words:
-        if len(word) < 2 or word[0] != "-":
-            break
-        name, value = _split(word)
-        options[name] = next(words, "") if value is None and name not in _FLAGS else value or ""
-    return options
-
-
-def _split(word: str) -> tuple[str, str | None]:
-    """Split ``--ntasks=4`` and ``-n4``; the value is None where it is not in the same word."""
-    if word.startswith("--"):
-        name, sign, value = word[2:].partition("=")
-        return name, value if sign else None
-    return _LONG_NAMES.get(word[1], word[1]), word[2:] or None

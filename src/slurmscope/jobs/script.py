@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from slurmscope.core.log import escape
 from slurmscope.jobs.render.formatting import show
 from slurmscope.jobs.render.text import TextPage
+from slurmscope.jobs.submit_line import parse_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +51,6 @@ MAX_LINES = 20_000
 
 Options = Mapping[str, str]
 
-_SHORT_OPTIONS = {
-    "n": "ntasks", "c": "cpus-per-task", "N": "nodes", "t": "time", "p": "partition", "J": "job-name", "A": "account",
-    "o": "output", "e": "error", "a": "array", "q": "qos", "C": "constraint", "w": "nodelist", "G": "gpus",
-    "d": "dependency", "L": "licenses", "x": "exclude", "D": "chdir", "M": "clusters", "m": "distribution",
-}  # fmt: skip
-"""Long names of the short options that take a value."""
-_SWITCHES = frozenset({
-    "contiguous", "exclusive", "get-user-env", "hold", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe",
-    "parsable", "quiet", "reboot", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait",
-})  # fmt: skip
-"""Long options that take no value, or only one after an equals sign."""
 _DIRECTIVE = re.compile(r"#SBATCH\s+(?P<options>.*)")
 _LAUNCHER = re.compile(r"\b(?:srun|mpirun|mpiexec|orterun|prun|mpiexec\.hydra|aprun|ibrun|jsrun|torchrun|charmrun)\b")
 _THREADS = re.compile(r"^\s*(?:export\s+)?OMP_NUM_THREADS=[\"']?(?P<count>[0-9]{1,5})[\"']?\s*(?:;.*|#.*)?$")
@@ -153,13 +143,13 @@ def _directives(lines: Sequence[str]) -> Options:
     found: dict[str, str] = {}
     for line in lines:
         if directive := _DIRECTIVE.match(line):
-            found |= _parse_options(_split(directive["options"]))
+            found |= parse_options(_split(directive["options"]))
     return found
 
 
 def _command_options(submit_line: str) -> Options:
     words = _split(submit_line)
-    return _parse_options(words[1:])
+    return parse_options(words[1:])
 
 
 def _split(text: str) -> list[str]:
@@ -167,24 +157,6 @@ def _split(text: str) -> list[str]:
         return shlex.split(text, comments=True)
     except ValueError:  # a quote that is not closed
         return text.split()
-
-
-def _parse_options(words: Sequence[str]) -> Options:
-    """Return the values of options by long name, up to the name of the script; of a switch the value is empty."""
-    found: dict[str, str] = {}
-    index = 0
-    while index < len(words) and words[index].startswith("-"):
-        name, equals, value = words[index].removeprefix("--").partition("=")
-        if not words[index].startswith("--"):
-            flag, value = words[index][1:2], words[index][2:]
-            name, equals = _SHORT_OPTIONS.get(flag, flag), "=" if value or flag not in _SHORT_OPTIONS else ""
-        has_value = not equals and index + 1 < len(words) and not words[index + 1].startswith("-")
-        if has_value and name not in _SWITCHES:
-            index += 1
-            value = words[index]
-        found[name] = value
-        index += 1
-    return found
 
 
 def _number(options: Options, name: str) -> int | None:

@@ -16,19 +16,25 @@ import math
 from slurmscope.core.units import format_bytes, format_some
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
+    exceeded_bytes,
+    hit_step_limit,
     is_memory_measured,
     memory_peak_bytes,
+    needed_node_bytes,
     requested_cores,
+    requested_node_bytes,
     step_tasks,
-    submit_options,
     was_oom_killed,
 )
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.summary import JobSummary
 
 MEMORY_MARGIN = 1.2
 """A fifth more than was needed: peaks differ from run to run."""
-OOM_MARGIN = 1.5
-"""Half as much again as an OOM-killed job had: its real need is unknown."""
+OOM_MARGIN = 2.0
+"""Twice as much as an OOM-killed job had: its real need is unknown."""
+GROWN_MARGIN = 1.5
+"""An OOM-killed job whose memory grew steadily gets its extrapolated need, and at least half as much again."""
 TIME_MARGIN = 1.5
 MIN_GAIN_RATIO = 0.2
 """Suggest a smaller request only where it is smaller by this share: less makes no difference to anyone."""
@@ -50,6 +56,34 @@ def suggest_memory_bytes(needed_bytes: float, margin: float = MEMORY_MARGIN) -> 
     amount = max(needed_bytes * margin, _MEMORY_FLOOR_BYTES)
     step = next((step for bound, step in _MEMORY_STEPS if amount <= bound), 64 * _GIB)
     return math.ceil(amount / step) * step
+
+
+def suggest_after_oom_bytes(summary: JobSummary) -> int | None:
+    """Return the memory per node for the next run of an OOM-killed job; None where more does not help, or is unknown.
+
+    Never below what the run is known to have needed, or would have needed by its time limit.
+    """
+    requested, expected = requested_node_bytes(summary), summary.memory.expected_bytes
+    if not requested or hit_step_limit(summary):
+        return None
+    known = max(expected or 0.0, exceeded_bytes(summary) or 0.0)
+    size = max(
+        suggest_memory_bytes(requested, GROWN_MARGIN if known else OOM_MARGIN),
+        suggest_memory_bytes(max(known, needed_node_bytes(summary))),
+    )
+    fitting = fit_node(summary, size)
+    return fitting if fitting > requested else None
+
+
+def fit_node(summary: JobSummary, size_bytes: int) -> int:
+    """Return this amount of memory, or that of the smallest node of the job where it has less."""
+    return min(size_bytes, largest_node_bytes(summary) or size_bytes)
+
+
+def largest_node_bytes(summary: JobSummary) -> int | None:
+    """Return the most memory that can be requested on each node, in whole MiB; None where it is unknown."""
+    size = summary.node_memory_bytes
+    return int(size) // _MIB * _MIB if size else None
 
 
 def suggest_time_seconds(needed_seconds: float, margin: float = TIME_MARGIN) -> int:
@@ -91,7 +125,7 @@ def memory_line_for(summary: JobSummary, size_bytes: int, cores: float | None) -
 
 def fewer_cores_line(summary: JobSummary, cores: int) -> str:
     """Return the line that requests fewer cores on one node, with their memory; empty where the option is unknown."""
-    option = _cores_option(summary)
+    option = _cores_option(summary, cores)
     if not option:
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
@@ -101,7 +135,7 @@ def fewer_cores_line(summary: JobSummary, cores: int) -> str:
 
 def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
     """Return what :func:`fewer_cores_line` requests as a sentence, where it cannot be written as a line."""
-    if _cores_option(summary):
+    if _cores_option(summary, cores):
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
     memory = "" if size is None else f" with {format_bytes(size)} of memory"
@@ -130,12 +164,15 @@ def _memory_option(size_bytes: int, option: str = "mem") -> str:
 
 
 def _memory_option_for(summary: JobSummary, size_bytes: int, cores: float | None) -> str:
+    if "mem-per-gpu" in submit_options(summary.record.submit_line):
+        gpus = summary.record.gpus / max(1, summary.record.node_count)
+        return _memory_option(memory_per_core_bytes(size_bytes, gpus), "mem-per-gpu") if gpus else ""
     if not requests_memory_per_core(summary):
         return _memory_option(size_bytes)
     return _memory_option(memory_per_core_bytes(size_bytes, cores), "mem-per-cpu") if cores else ""
 
 
-def _cores_option(summary: JobSummary) -> str:
+def _cores_option(summary: JobSummary, cores: int) -> str:
     """Return the option to lower: the one that alone sets all cores, by the submit line or else by the steps.
 
     A job without steps may have started its tasks with mpirun: unless the submit line has their number, it is unknown.
@@ -144,6 +181,8 @@ def _cores_option(summary: JobSummary) -> str:
     options = submit_options(record.submit_line)
     if "exclusive" in options:
         return ""
+    if (tasks or 1) > cores:
+        return ""
     if named := [option for option in _CORE_OPTIONS if option in options]:
         amounts = {str(record.cpus), str(requested_cores(summary))}
         option = next((option for option in named if options[option] in amounts), "")
@@ -151,7 +190,7 @@ def _cores_option(summary: JobSummary) -> str:
     # Steps of one task that ran side by side were one of the job's tasks each.
     if tasks == 1 and summary.memory.slurm_peak_is_whole:
         return "cpus-per-task"
-    return "ntasks" if tasks == record.cpus else ""
+    return ""
 
 
 def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | None:
@@ -166,10 +205,11 @@ def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | Non
 
 def _memory_to_keep_bytes(summary: JobSummary, requested_bytes: float) -> int:
     if was_oom_killed(summary):
-        return suggest_memory_bytes(requested_bytes, OOM_MARGIN)
+        return suggest_after_oom_bytes(summary) or int(requested_bytes)
     peak = memory_peak_bytes(summary.memory)
     if peak is None or not is_memory_measured(summary.memory):
         return int(requested_bytes)
-    size = suggest_memory_bytes(peak)
+    # A smallest amount must not raise what was enough.
+    size = min(suggest_memory_bytes(peak), int(max(requested_bytes, peak * MEMORY_MARGIN)))
     # A job that did not reach its end may need more.
     return size if summary.record.state in SETTLED_STATES else max(size, int(requested_bytes))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from statistics import fmean
 
 from slurmscope.jobs.curves import align, peak, sum_over
 from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover, prepare_run, run_ratios
@@ -19,12 +18,14 @@ from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS
 from slurmscope.jobs.resources import (
     chosen_cores,
+    needed_bytes,
     node_cpus,
     node_gpu_sizes,
     node_limits,
     summarize_cpu,
     summarize_gpus,
     summarize_memory,
+    while_running,
     working_memory,
     working_peaks,
 )
@@ -79,7 +80,7 @@ def summarize(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
     working = working_memory(run, points=MAX_CHART_POINTS)
     limits = node_limits(run)
     peaks = working_peaks(working)
-    nodes = _nodes(run, peaks, limits)
+    nodes = _nodes(run, needed_bytes(run, working), limits)
     coverage = cover(run, run.by_node("cpu"), run.curves.get("cpu", ()))
     return JobSummary(
         record=record,
@@ -91,7 +92,7 @@ def summarize(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
         io=_io(run),
         nodes=nodes,
         program_threads=_program_threads(run),
-        mean_running_threads=_mean_over_time(run, "running_threads"),
+        mean_running_threads=_running_threads(run),
         traces=summarize_traces(run, peaks),
         profile=summarize_profile(run, peaks),
         coverage=coverage,
@@ -112,7 +113,7 @@ def _nodes(run: MeasuredRun, peaks: Mapping[str, float], limits: Mapping[str, fl
             mean_cores=cpu[node] / seconds[node] if node in cpu and seconds[node] else None,
             working_peak_bytes=peaks.get(node),
             limit_bytes=limits.get(node),
-            gpu_utilization=gpu.get(node),
+            gpu_utilization=while_running(run, gpu.get(node)),
             gpu_memory_size_bytes=gpu_sizes.get(node),
             read_bytes=read.get(node),
             write_bytes=write.get(node),
@@ -195,6 +196,11 @@ def _peak(run: MeasuredRun, curve: str) -> float | None:
     return peak(tuple(_summed(run, curve)))
 
 
-def _mean_over_time(run: MeasuredRun, curve: str) -> float | None:
-    values = _summed(run, curve)
-    return fmean(values) if values else None
+def _running_threads(run: MeasuredRun) -> float | None:
+    """Return how many threads were runnable on average; the series is absent while none is."""
+    running = {series.labels[0]: series.values for series in run.curves.get("running_threads", ())}
+    seen = {node for node, _program in run.totals.get("program_threads", {})} | running.keys()
+    if not run.is_whole(seen):
+        return None
+    points = {series.labels[0]: len(series.values) for series in run.curves.get("cpu", ())}
+    return math.fsum(sum(running.get(n, ())) / max(1, len(running.get(n, ())), points.get(n, 0)) for n in seen)

@@ -64,8 +64,9 @@ class MemorySummary:
     """Memory measured in three ways, in bytes, summed over nodes.
 
     ``requested_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, including
-    file cache. ``working_peak_bytes`` is the highest sum of anonymous and shared memory: what the job really needs.
-    ``slurm_peak_bytes`` is Slurm's MaxRSS: the peak of its largest task, as sampled.
+    file cache. ``working_peak_bytes`` is what the job really needed: the highest sum of anonymous and shared memory, or
+    the kernel's peak where the file cache does not explain the rest of it. ``slurm_peak_bytes`` is Slurm's MaxRSS: the
+    peak of its largest task, as sampled.
     """
 
     requested_bytes: float | None = None
@@ -77,6 +78,10 @@ class MemorySummary:
     """Whether MaxRSS covers the job: not when it ran several tasks at a time, of which MaxRSS is one."""
     growth_ratio: float | None = None
     """Working memory of the last tenth of the run divided by that of its middle; above 1 if it grew to the end."""
+    expected_bytes: float | None = None
+    """What a killed job would have needed on its fullest node by its time limit; None unless it grew steadily."""
+    is_bounded: bool = False
+    """Whether the kernel's peak of every node is known: samples alone may miss any peak."""
     oom_kills: int | None = None
     is_out_of_memory: bool = False
     """Whether Slurm reports that the job ran out of memory."""

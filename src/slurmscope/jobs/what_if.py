@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from slurmscope.core.units import format_bytes, format_seconds, format_some
 from slurmscope.jobs.header_options import submitted_size
-from slurmscope.jobs.pending.smaller_request import WaitsByShape, find_wait
+from slurmscope.jobs.pending.smaller_request import WaitsByShape, find_wait, is_difference
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.report import Chart, JobReport
-from slurmscope.jobs.rule import is_memory_measured, mean_cores, was_oom_killed
+from slurmscope.jobs.rule import is_memory_measured, mean_cores, needed_node_bytes, was_oom_killed
+from slurmscope.jobs.summary import JobSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +93,7 @@ def _predict_memory(report: JobReport, request: OtherRequest) -> MemoryOutcome:
     summary, size = report.summary, submitted_size(report.summary)
     had = None if size.memory_bytes is None else size.memory_bytes / size.nodes
     wanted = request.memory_bytes or had
-    needed = max(
-        (each for node in summary.nodes if (each := node.working_peak_bytes) is not None),
-        default=summary.memory.best_peak_bytes if size.nodes == 1 else None,
-    )
+    needed = _needed_bytes(summary)
     if wanted is None or needed is None:
         return MemoryOutcome(verdict=Verdict.UNKNOWN, needed_bytes=needed)
     if needed > wanted or (was_oom_killed(summary) and had is not None and wanted <= had):
@@ -104,6 +102,14 @@ def _predict_memory(report: JobReport, request: OtherRequest) -> MemoryOutcome:
     # What an OOM-killed run would have needed is not known, nor what samples of Slurm have missed.
     is_known = is_memory_measured(summary.memory) and not was_oom_killed(summary)
     return MemoryOutcome(verdict=Verdict.ENOUGH if is_known else Verdict.UNKNOWN, needed_bytes=needed)
+
+
+def _needed_bytes(summary: JobSummary) -> float | None:
+    """Return the highest known need of any node, for an OOM-killed job up to its time limit; None if unknown."""
+    needed = needed_node_bytes(summary)
+    if was_oom_killed(summary):
+        needed = max(needed, summary.memory.expected_bytes or 0.0)
+    return needed or (summary.memory.best_peak_bytes if summary.record.node_count == 1 else None)
 
 
 def _predict_time(report: JobReport, request: OtherRequest) -> TimeOutcome:
@@ -147,13 +153,15 @@ def _slowed(report: JobReport, until_seconds: float, cpus: int | None) -> float 
     if not busy:
         mean = mean_cores(report.summary)
         return None if mean is None else until_seconds * max(1.0, mean / cpus)
-    start = float(record.start_seconds or 0)
-    seconds, at = 0.0, 0.0
+    start, length = float(record.start_seconds or 0), report.summary.run_seconds
+    # While the job was suspended no core was busy; that time is part of the curve, and not of the run time.
+    last = until_seconds + (record.suspended_seconds if until_seconds >= length else 0)
+    seconds, at = until_seconds, 0.0
     for time, cores in busy:
-        end = min(max(time - start, at), until_seconds)
-        seconds += (end - at) * max(1.0, cores / cpus)
+        end = min(max(time - start, at), last)
+        seconds += (end - at) * max(0.0, cores / cpus - 1)
         at = end
-    return seconds + (until_seconds - at) * max(1.0, busy[-1][1] / cpus)
+    return seconds + (last - at) * max(0.0, busy[-1][1] / cpus - 1)
 
 
 def _busy_cores(report: JobReport) -> list[tuple[float, float]]:
@@ -240,7 +248,7 @@ def _wait(outcome: WhatIfOutcome) -> str:
     wait, before = outcome.wait_seconds, outcome.submitted_wait_seconds
     if wait is None:
         return "Too few jobs of this size ran in the last four weeks to estimate its waiting time."
-    instead = "" if before is None or before == wait else f" instead of {format_seconds(before)}"
+    instead = "" if before is None or not is_difference(before, wait) else f" instead of {format_seconds(before)}"
     return f"Jobs of this size waited about {format_seconds(wait)}{instead}."
 
 

@@ -162,7 +162,8 @@ def _silent_nodes(report: JobReport) -> Set[str]:
 def _numbers(report: JobReport) -> Iterator[NodeMeasurement]:
     run_seconds = report.summary.run_seconds
     for node in report.summary.nodes:
-        if node.cpu_seconds is None:
+        # A node on which no step ran has zeros, whether it has an agent or not.
+        if not node.cpu_seconds:
             continue
         yield node.node, "cpu"
         if node.working_peak_bytes is not None:

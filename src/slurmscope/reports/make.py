@@ -331,9 +331,9 @@ class ReportMaker:
             return JobReport(summary=summary, made_seconds=int(now), missing=(*measured.problems, NOT_SUMMARIZED))
 
     def _add_sizes(self, summary: JobSummary) -> JobSummary:
-        """Add how large the nodes are: only rules about jobs on several nodes need it."""
+        """Add how large the nodes are."""
         record = summary.record
-        if self._node_sizes is None or record.node_count < 2:
+        if self._node_sizes is None or not record.nodes:
             return summary
         size = self._node_sizes.smallest(record.cluster, record.nodes)
         return replace(summary, node_cpus=size.cpus, node_memory_bytes=size.memory_bytes) if size else summary

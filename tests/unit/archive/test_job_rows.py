@@ -27,7 +27,7 @@ def core_times(row: ColumnValues) -> tuple[float | None, ...]:
 
 def test_core_time_of_a_partly_measured_job_is_that_of_all_its_nodes() -> None:
     # Four nodes of 16 cores for two hours; one of them told that it was busy all the time.
-    record = make_record(nodes=("n1", "n2", "n3", "n4"), node_count=4, cpus=64, cpu_seconds=None)
+    record = make_record(nodes=("n1", "n2", "n3", "n4"), node_count=4, cpus=64, cpu_seconds=None, steps=())
 
     assert (None, 64 * 7200.0, None, None) == core_times(row_of(record, measure_nodes({"n1": 16.0})))
 

@@ -32,6 +32,7 @@ from slurmscope.jobs.exit_status import describe_exit, describe_signal, name_exi
         (271, 0, "ended with exit code 271: a command in it was killed by SIGTERM", "cancelled"),
         (255, 0, "ended with exit code 255", "end of its output"),
         # sacct before 25.11 shows 139 as 11.
+        (4, 0, "ended with exit code 4", "end of its output"),
         (11, 0, "ended with exit code 11, or 139: a command in it was killed by SIGSEGV", "end of its output"),
         (0, 53, "could not be launched", "working directory"),
     ],

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.jobs.failure import Failure, explain_failure, extrapolate_memory
+from slurmscope.jobs.failure import Failure, explain_failure
+from slurmscope.jobs.findings import judge
 from slurmscope.jobs.record import StepRecord
-from slurmscope.jobs.report import Chart, ChartLine, JobReport
-from slurmscope.jobs.rule import Subject
+from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.summary import ProcessSummary, ProfileSummary, TaskProfile, TraceSummary
 from tests.fakes.job_summaries import GIB, make_summary
 from tests.fakes.reports import START
@@ -149,18 +149,6 @@ def killed(**changed: object) -> JobReport:
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
-def memory_chart(*lines: list[float | None]) -> Chart:
-    times = tuple(START + 600.0 * index for index in range(len(lines[0])))
-    return Chart(
-        name="memory",
-        title="Memory",
-        unit="bytes",
-        subject=Subject.MEMORY,
-        times=times,
-        lines=tuple(ChartLine(label=f"n{number}", values=tuple(line)) for number, line in enumerate(lines)),
-    )
-
-
 def test_oom_killed_job_names_its_step_and_its_largest_task() -> None:
     tasks = (
         TaskProfile(node="n1", step="0", task="0", peak_memory_bytes=2 * GIB),
@@ -184,40 +172,31 @@ def test_oom_killed_job_names_its_step_and_its_largest_task() -> None:
         assert expected in failure.explanation
 
 
-def test_growing_memory_is_continued_to_the_time_limit() -> None:
-    # 1 GiB more every 10 minutes: 7 GiB after an hour; of 3 hours the job ran 2, so 6 GiB more.
-    grew = killed(charts=(memory_chart([float(1 + n) * GIB for n in range(13)], [GIB] * 13),))
+def test_failure_and_finding_name_the_same_need() -> None:
+    report = killed()
+    grew = replace(report, summary=make_summary(record={"state": "OUT_OF_MEMORY"}, memory={"expected_bytes": 19 * GIB}))
     failure = explain_failure(grew)
 
     assert failure is not None
-    assert failure.needed_bytes == pytest.approx((13 + 6) * GIB)
-    assert "it would have needed 19 GiB per node by its time limit of 3 h" in failure.explanation
+    assert 19 * GIB == failure.needed_bytes
+    sentence = "it would have needed 19 GiB per node by its time limit of 3 h"
+    assert sentence in failure.explanation
+    assert sentence in judge(grew.summary)[0].explanation
 
 
-def test_extrapolated_need_is_never_below_the_peak_of_the_kernel() -> None:
-    grew = killed(charts=(memory_chart([float(1 + n) * GIB for n in range(13)]),))
-    charged = replace(grew.summary, memory=replace(grew.summary.memory, charged_peak_bytes=30 * GIB))
+def test_job_that_hung_until_its_time_limit_is_not_told_to_request_more() -> None:
+    summary = make_summary(record={"state": "TIMEOUT"}, cpu={"idle_tail_seconds": 3600.0})
+    failure = explain_failure(JobReport(summary=summary, made_seconds=0))
 
-    assert extrapolate_memory(replace(grew, summary=charged)) == pytest.approx((30 + 6) * GIB)
-
-
-@pytest.mark.parametrize(
-    "charts",
-    [
-        (),
-        (memory_chart([GIB] * 13),),
-        (memory_chart([float(1 + n) * GIB for n in range(9)]),),
-        (memory_chart([None] * 13),),
-        (replace(memory_chart([float(1 + n) * GIB for n in range(13)]), times=(0.0,) * 13),),
-    ],
-)
-def test_memory_that_did_not_grow_is_not_continued(charts: tuple[Chart, ...]) -> None:
-    assert extrapolate_memory(killed(charts=charts)) is None
+    assert failure is not None
+    assert failure.explanation.endswith("It had been idle for the last 1 h.")
+    assert "more time does not help" in failure.advice
+    suspended = make_summary(record={"state": "TIMEOUT", "suspended_seconds": 60}, cpu={"idle_tail_seconds": 3600.0})
+    failure = explain_failure(JobReport(summary=suspended, made_seconds=0))
+    assert failure is not None
+    assert "Request more time" in failure.advice
 
 
-def test_memory_is_not_continued_beyond_the_time_limit() -> None:
-    grew = killed(charts=(memory_chart([float(1 + n) * GIB for n in range(13)]),))
-    at_limit = replace(grew, summary=replace(grew.summary, run_seconds=3 * HOUR))
-    unlimited = replace(grew, summary=replace(grew.summary, time=replace(grew.summary.time, requested=None)))
-
-    assert [None, None] == [extrapolate_memory(at_limit), extrapolate_memory(unlimited)]
+def test_output_that_was_thrown_away_is_no_file_to_read() -> None:
+    failure = explain("FAILED", step("batch", "FAILED", exit_code=1), stdout="/dev/null", stderr="/home/ada/err")
+    assert ("", "/home/ada/err") == (failure.stdout, failure.stderr)

@@ -134,11 +134,11 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
     ("rule", "summary", "expected"),
     [
         ("cpu_idle", make_summary(busy=0.5, record={"cpus": 1}), "Your one core was not busy all the time: 50 %"),
-        ("oom_kill", make_summary(memory={"oom_kills": 3}), "(3 times). It had 8 GiB per node. The job continued"),
+        ("oom_kill", make_summary(memory={"oom_kills": 3}), "The job completed all the same"),
         (
             "oom_kill",
             make_summary(memory={"oom_kills": 1, "requested_bytes": None}),
-            "exceeded its memory limit. The job continued",
+            "exceeded its memory limit. How much it needs is not known",
         ),
         ("timed_out", STUCK, "at its time limit after 3 h. It had been idle for the last 1 h."),
         ("timed_out", bare("TIMEOUT", time_limit_seconds=None), "at its time limit"),

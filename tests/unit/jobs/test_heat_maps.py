@@ -9,7 +9,8 @@ import pytest
 
 from slurmscope.jobs.charts import MAX_LINES, make_charts
 from slurmscope.jobs.heat_maps import MAX_POINTS, MAX_ROWS, find_heat_maps, make_heat_maps, summarize_rows
-from slurmscope.jobs.report import ChartLine, HeatMap, JobReport
+from slurmscope.jobs.report import Chart, ChartLine, HeatMap, JobReport
+from slurmscope.jobs.rule import Subject
 from slurmscope.jobs.series import Measured
 from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import NodeSummary
@@ -135,3 +136,13 @@ def test_map_without_values_has_no_row_that_differs() -> None:
     heat_map = HeatMap(name="cpu", title="t", unit="cores", times=(1.0,), end_seconds=2.0, rows=rows)
 
     assert [False, False] == [row.differs for row in summarize_rows(heat_map)]
+
+
+def test_column_begins_where_the_step_of_its_point_begins() -> None:
+    # A point of a curve is the mean of the step before it.
+    lines = tuple(ChartLine(label=name, values=(1.0, 3.0, 0.0)) for name in ("n1", "n2"))
+    times = (START + 60.0, START + 120.0, START + 180.0)
+    chart = Chart(name="cpu", title="", unit="cores", subject=Subject.CPU, times=times, lines=lines)
+    cpu = heat_maps_of(replace(make_two_node_report(), charts=(chart,)))["cpu"]
+
+    assert ((START, START + 60.0, START + 120.0), START + 180.0) == (cpu.times, cpu.end_seconds)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import MemorySummary
 from tests.fakes.reports import GIB, START, make_record
 
+MIB = float(1 << 20)
 BATCH = StepRecord(name="batch", state="COMPLETED", start_seconds=START, end_seconds=START + 7200, tasks=1)
 
 
@@ -121,4 +124,77 @@ def test_oom_killed_job_has_the_peak_of_the_kernel(state: str, kills: float) -> 
 
 
 def test_job_that_was_not_killed_does_not_need_its_file_cache() -> None:
-    assert 2 * GIB == peaks(memory_anon=2.0 * GIB, memory_peak=64.0 * GIB, oom_kills=0.0).best_peak_bytes
+    memory = peaks(memory_anon=2.0 * GIB, memory_peak=64.0 * GIB, memory_file=62.0 * GIB, oom_kills=0.0)
+    assert (2 * GIB, 2 * GIB, True) == (memory.best_peak_bytes, memory.working_peak_bytes, memory.is_bounded)
+
+
+def test_peak_that_the_file_cache_does_not_explain_was_needed() -> None:
+    # 1,000 MiB that were touched between two samples; shared memory is no cache, whatever the kernel counts it as.
+    assert 1006 * MIB == peaks(memory_anon=3.0 * MIB, memory_peak=1006.0 * MIB, memory_file=2.0 * MIB).best_peak_bytes
+    shared = peaks(memory_anon=1.0 * GIB, memory_shared=5.0 * GIB, memory_file=5.0 * GIB, memory_peak=9.0 * GIB)
+    assert 9 * GIB == shared.best_peak_bytes
+    # Memory of the kernel for the job: 40 MiB above what the samples explain.
+    kernel = peaks(memory_anon=1024.0 * MIB, memory_peak=1564.0 * MIB, memory_file=500.0 * MIB)
+    assert 1064 * MIB == kernel.best_peak_bytes
+
+
+def test_samples_alone_are_no_bound_on_the_need() -> None:
+    assert not peaks(memory_anon=2.0 * GIB).is_bounded
+
+
+def test_report_has_one_needed_memory() -> None:
+    # Samples saw 249 MiB, Slurm 291, the kernel 504.
+    steps = (StepRecord(name="batch", state="COMPLETED", max_rss_bytes=291 * int(MIB)),)
+    record = make_record(memory_bytes=64 * GIB, steps=steps)
+    times = tuple(float(START + moment) for moment in range(0, 7201, 60))
+    curve = Series(("n1",), times, tuple([249.0 * MIB] * len(times)))
+    for kernel, expected in ((504.0, 504), (260.0, 291)):
+        measured = Measured(curves={"memory_anon": (curve,)}, totals={"memory_peak": {("n1",): kernel * MIB}})
+        summary = summarize(record, measured, now_seconds=START + 7200.0)
+        assert expected * MIB == summary.memory.best_peak_bytes == summary.nodes[0].working_peak_bytes
+
+
+def killed(values: Sequence[float], **record: Any) -> MemorySummary:
+    """Summarize a job of three hours at most that was killed after two, with a point every ten minutes."""
+    times = tuple(float(START + 600 * index) for index in range(len(values)))
+    known: dict[str, Any] = {"state": "OUT_OF_MEMORY", "memory_bytes": 64 * GIB, "time_limit_seconds": 3 * 3600}
+    made = make_record(**(known | record))
+    curve = Series(("n1",), times, tuple(values))
+    measured = Measured(curves={"memory_anon": (curve,)}, totals={"memory_peak": {("n1",): max(values, default=0.0)}})
+    return summarize(made, measured, now_seconds=START + 7200.0).memory
+
+
+def test_growing_memory_is_continued_to_the_time_limit() -> None:
+    # 1 GiB more every 10 minutes, 13 GiB at the end; of 3 hours the job ran 2, so 6 GiB more.
+    assert 19 * GIB == pytest.approx(killed([float(1 + n) * GIB for n in range(13)]).expected_bytes)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [GIB] * 13,
+        [float(1 + n) * GIB for n in range(9)],
+        # Noise of a tenth, which rises a little.
+        [(10 + 0.9 * (n % 2) + 0.02 * n) * GIB for n in range(13)],
+        # One jump at the end.
+        [*[GIB] * 12, 8 * GIB],
+        # Steady, but by a twentieth only.
+        [(10 + 0.04 * n) * GIB for n in range(13)],
+    ],
+)
+def test_memory_without_steady_growth_is_not_continued(values: list[float]) -> None:
+    assert killed(values).expected_bytes is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"time_limit_seconds": None},
+        {"time_limit_seconds": 7200},
+        {"state": "COMPLETED"},
+        # Two hours of a day and more say little about the rest.
+        {"time_limit_seconds": 21 * 3600},
+    ],
+)
+def test_memory_is_continued_only_up_to_a_near_time_limit(record: dict[str, Any]) -> None:
+    assert killed([float(1 + n) * GIB for n in range(13)], **record).expected_bytes is None

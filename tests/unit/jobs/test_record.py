@@ -9,7 +9,7 @@ import pytest
 
 from slurmscope.cluster.squeue import JobGroup
 from slurmscope.core.tres import Gres
-from slurmscope.jobs.record import is_one_job
+from slurmscope.jobs.record import StepRecord, is_one_job
 from slurmscope.slurm.states import BASE_STATES
 from tests.fakes.reports import make_record
 
@@ -113,3 +113,12 @@ def test_job_waits_from_when_it_was_eligible_or_submitted(
     record = make_record(submit_seconds=100, eligible_seconds=eligible, start_seconds=start)
 
     assert expected == record.wait_seconds
+
+
+def test_derived_exit_is_the_highest_of_the_steps_that_srun_started() -> None:
+    ends = {"batch": (7, 0), "extern": (0, 0), "0": (0, 0), "1": (0, 9)}
+    steps = tuple(StepRecord(name=n, state="FAILED", exit_code=c, exit_signal=s) for n, (c, s) in ends.items())
+    assert (0, 9) == make_record(steps=steps).derived_exit
+    failed = StepRecord(name="2", state="FAILED", exit_code=1, exit_signal=0)
+    assert (1, 0) == make_record(steps=(*steps, failed)).derived_exit
+    assert (None, None) == make_record(steps=steps[:2]).derived_exit

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurmscope.jobs.findings import judge
 from slurmscope.jobs.header_options import parse_suggestion
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.report import JobReport, Resubmission
@@ -77,10 +78,10 @@ def test_options_of_the_script_are_shown_as_allocated() -> None:
     assert "If the script sets --mem-per-cpu" in made.note
 
 
-def test_oom_killed_job_gets_half_as_much_memory_again() -> None:
+def test_oom_killed_job_gets_twice_as_much_memory() -> None:
     made = suggest(make_summary(record={"state": "OUT_OF_MEMORY"}))
     assert made is not None
-    assert ("#SBATCH --mem=12G",) == made.lines
+    assert ("#SBATCH --mem=16G",) == made.lines
     assert made.freed.memory_byte_seconds is None
 
 
@@ -94,7 +95,8 @@ def test_oom_killed_job_gets_what_completed_runs_needed() -> None:
 
 def test_earlier_oom_kill_of_a_larger_request_counts() -> None:
     killed = replace(RUN, state="OUT_OF_MEMORY", requested_bytes=12 * GIB, peak_bytes=11 * GIB)
-    assert ("#SBATCH --mem=18G",) == header(make_summary(record={"state": "OUT_OF_MEMORY"}), killed)
+    # 12 GiB x 2.
+    assert ("#SBATCH --mem=24G",) == header(make_summary(record={"state": "OUT_OF_MEMORY"}), killed)
 
 
 def test_oom_kill_without_a_known_request_is_not_evidence() -> None:
@@ -125,11 +127,55 @@ def test_run_that_timed_out_earlier_needed_more_than_its_limit() -> None:
     assert ("#SBATCH --time=12:00:00",) == header(summary, replace(RUN, state="TIMEOUT", limit_seconds=8 * HOUR))
 
 
-def test_completed_run_gets_more_time_where_others_reached_the_limit() -> None:
+def test_completed_run_with_time_to_spare_gets_no_more_whatever_others_took() -> None:
     summary = make_summary(run_seconds=2.5 * HOUR)
     assert () == header(summary, replace(RUN, run_seconds=2.5 * HOUR))
-    # 3 h x 1.5.
-    assert ("#SBATCH --time=04:30:00",) == header(summary, replace(RUN, state="TIMEOUT"))
+    assert () == header(summary, replace(RUN, state="TIMEOUT"))
+    assert () == header(summary, replace(RUN, run_seconds=9 * HOUR))
+
+
+@pytest.mark.parametrize("state", ["FAILED", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"])
+def test_job_that_did_not_end_by_its_limit_gets_no_more_time(state: str) -> None:
+    summary = make_summary(record={"state": state}, run_seconds=2.9 * HOUR)
+    assert "--time" not in "".join(header(summary, replace(RUN, run_seconds=9 * HOUR)))
+
+
+def test_memory_that_was_enough_is_not_raised_by_other_runs() -> None:
+    # 8 GiB x 1.2 = 9.6 GiB would be suggested, but this run needed 6 of 8.
+    assert () == header(make_summary(), *several(9, peak_bytes=8 * GIB))
+    # With all of it, it was too little: 7.5 GiB x 1.2 = 9 GiB.
+    assert ("#SBATCH --mem=9G",) == header(make_summary(memory={"working_peak_bytes": 7.5 * GIB}))
+
+
+def test_header_of_an_oom_killed_job_has_at_least_the_extrapolated_need() -> None:
+    # 19 GiB x 1.2 = 22.8, up to 23 GiB; 5 GiB are below half as much again as it had.
+    record = {"state": "OUT_OF_MEMORY"}
+    assert ("#SBATCH --mem=23G",) == header(make_summary(record=record, memory={"expected_bytes": 19 * GIB}))
+    assert ("#SBATCH --mem=12G",) == header(make_summary(record=record, memory={"expected_bytes": 5 * GIB}))
+
+
+def test_memory_does_not_exceed_that_of_a_node() -> None:
+    record = {"state": "OUT_OF_MEMORY"}
+    summary = make_summary(record=record, memory={"expected_bytes": 190 * GIB}, node_memory_bytes=31.5 * GIB)
+    assert (f"#SBATCH --mem={63 * 512}M",) == header(summary, replace(RUN, peak_bytes=60 * GIB))
+    whole = make_summary(record=record, node_memory_bytes=8 * GIB)
+    assert () == header(whole)
+    explanation = next(finding.explanation for finding in judge(whole) if finding.rule == "oom_kill")
+    assert "A node has 8 GiB: use nodes with more memory" in explanation
+
+
+def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
+    nodes = (NodeSummary(node="n1", cpus=4.0, working_peak_bytes=2 * GIB, limit_bytes=8 * GIB),)
+    summary = make_summary(record={"state": "OUT_OF_MEMORY"}, memory={"oom_kills": 1}, nodes=nodes)
+    found_kill = judge(summary)[0]
+    assert () == header(summary)
+    assert "a step exceeded its own memory limit. It had 8 GiB per node. The job as a whole used at most 6 GiB" in (
+        found_kill.explanation
+    )
+    assert "--mem of its srun" in found_kill.advice
+    # At the limit of the job itself.
+    nodes = (replace(nodes[0], working_peak_bytes=7.9 * GIB),)
+    assert ("#SBATCH --mem=16G",) == header(replace(summary, nodes=nodes))
 
 
 def test_job_that_hung_gets_no_more_time() -> None:

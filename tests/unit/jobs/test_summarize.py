@@ -16,7 +16,7 @@ from tests.fakes.measured import STEP, curve, measure_nodes, summed, with_curves
 from tests.fakes.reports import GIB, START, make_record
 
 NOW = START + 7200.0
-TWO: dict[str, Any] = {"nodes": ("n1", "n2"), "node_count": 2, "cpus": 8}
+TWO: dict[str, Any] = {"nodes": ("n1", "n2"), "node_count": 2, "cpus": 8, "steps": ()}
 GPUS = (Gres(name="gpu", model="h200", count=4),)
 
 
@@ -37,11 +37,32 @@ def test_finished_job_on_one_node_is_summed_up() -> None:
     assert good == summary.coverage == summary.memory.coverage
 
 
-def test_higher_of_both_witnesses_of_cpu_time_counts() -> None:
+def test_measured_cpu_time_counts_where_all_nodes_were_measured() -> None:
     measured = measure_nodes({"n1": 2.0})
 
     assert 14400.0 == summed(make_record(cpu_seconds=100.0, state="TIMEOUT"), measured).cpu.time.used
-    assert UsedShare(requested=28800.0, used=14500.0) == summed(make_record(cpu_seconds=14500.0), measured).cpu.time
+    # A fork storm: Slurm counts processes twice.
+    assert 14400.0 == summed(make_record(cpu_seconds=23000.0), measured).cpu.time.used
+    assert 14400.0 == summed(make_record(cpu_seconds=14400.0001), measured).cpu.time.used
+
+
+def test_cpu_time_after_the_last_sample_is_that_of_slurm() -> None:
+    # 4 cores for the last minute: up to 240 s more than 14,280 s.
+    measured = measure_nodes({"n1": 2.0}, seconds=7140.0)
+
+    assert UsedShare(requested=28800.0, used=14400.0) == summed(make_record(cpu_seconds=14400.0), measured).cpu.time
+    assert 14280.0 == summed(make_record(cpu_seconds=14521.0), measured).cpu.time.used
+
+
+def test_rounding_does_not_drop_a_node_from_what_was_requested() -> None:
+    # One of two nodes was measured, and did everything: 14,400 s of 8 cores x 7,200 s.
+    measured = measure_nodes({"n1": 2.0})
+    for accounted in (14400.0, 14399.9999, 14400.0001):
+        time = summed(make_record(**TWO, cpu_seconds=accounted), measured).cpu.time
+        assert (57600.0, accounted, None) == (time.requested, time.used, time.coverage)
+    # Slurm missed most of it.
+    measured = with_totals(measured, cores={("n1",): 4.0})
+    assert 28800.0 == summed(make_record(**TWO, cpu_seconds=9.0), measured).cpu.time.requested
 
 
 def test_running_job_is_summed_up_until_now_by_its_nodes_alone() -> None:
@@ -69,6 +90,7 @@ def test_several_nodes_are_added_up() -> None:
         measure_nodes({"n1": 4.0, "n2": 1.0}),
         cores={("n1",): 6.0, ("n2",): 2.0},
         memory_peak={("n1",): 3e9, ("n2",): 2e9},
+        memory_file={("n1",): 2.5e9, ("n2",): 2e9},
         memory_limit={("n1",): 6e9, ("n2",): 2e9},
         read={("n1",): 5.0, ("n2",): 7.0},
         write={("n1",): 1.0, ("n2",): 2.0},
@@ -76,7 +98,7 @@ def test_several_nodes_are_added_up() -> None:
         writes={("n1",): 8.0, ("n2",): 9.0},
         mean_open_files={("n1",): 10.0, ("n2",): 20.0},
         program_threads={("n1", "relax"): 6.0, ("n2", "relax"): 2.0, ("n2", "sh"): 1.0},
-        oom_kills={("n1",): 0.0, ("n2",): 2.0},
+        oom_kills={("n1",): 0.0, ("n2",): 0.0},
         uses_scratch={("n1",): 0.0, ("n2",): 1.0},
     )
     measured = with_curves(
@@ -89,7 +111,7 @@ def test_several_nodes_are_added_up() -> None:
     assert (57600.0, 36000.0) == (summary.cpu.time.requested, summary.cpu.time.used)
     assert (5.0, 5.0) == (summary.cpu.mean_cores, summary.cpu.peak_cores)
     assert pytest.approx(2.2e9) == summary.memory.working_peak_bytes
-    assert (5e9, 8e9, 2) == (summary.memory.charged_peak_bytes, summary.memory.limit_bytes, summary.memory.oom_kills)
+    assert (5e9, 8e9, 0) == (summary.memory.charged_peak_bytes, summary.memory.limit_bytes, summary.memory.oom_kills)
     assert (12.0, 3.0, 7.0, 17.0) == (
         summary.io.read_bytes, summary.io.write_bytes, summary.io.reads, summary.io.writes
     )  # fmt: skip

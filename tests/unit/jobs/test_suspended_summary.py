@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from slurmscope.core.tres import Gres
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.series import Measured
 from slurmscope.jobs.summary import Coverage, UsedShare
@@ -67,3 +69,16 @@ def test_node_of_a_suspended_job_that_fell_silent_ran_no_longer_than_the_job() -
 @pytest.mark.parametrize(("suspended", "seconds"), [(7201, 7200.0), (-1, 7200.0), (7200, 0.0)])
 def test_suspended_time_that_cannot_be_true_does_not_count(suspended: int, seconds: float) -> None:
     assert seconds == summed(make_record(suspended_seconds=suspended)).run_seconds
+
+
+def test_gpu_that_was_busy_until_the_job_was_suspended_was_busy() -> None:
+    # 90 % in 4 of 8 hours, and nothing while it was suspended: a mean of 45 %.
+    record = half_suspended(gres=(Gres(name="gpu", count=1),))
+    measured = replace(
+        half_idle(),
+        totals={"gpu": {("n1",): 0.45}, "gpu_held_utilization": {("n1", "0", ""): 0.45}},
+    )
+    summary = summed(record, measured, START + 8 * 3600.0)
+
+    assert (0.9, 0.9) == (summary.gpu.mean_utilization, summary.nodes[0].gpu_utilization)
+    assert 0.9 == summary.gpu.devices[0].mean_utilization

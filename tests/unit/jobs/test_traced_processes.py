@@ -22,7 +22,7 @@ NOW = START + 10_000.0
 RANK_0: tuple[str, ...] = ("n1", "0", "0", "100", "solver")
 RANK_1: tuple[str, ...] = ("n1", "0", "1", "101", "solver")
 RANK_2: tuple[str, ...] = ("n2", "0", "2", "102", "solver")
-ON_TWO_NODES = make_record(nodes=("n1", "n2"), node_count=2, cpus=8)
+ON_TWO_NODES = make_record(nodes=("n1", "n2"), node_count=2, cpus=8, steps=())
 
 
 def traces_of(record: JobRecord, measured: Measured) -> TraceSummary:

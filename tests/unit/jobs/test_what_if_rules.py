@@ -79,7 +79,17 @@ def test_memory_that_only_slurm_sampled_is_a_lower_bound() -> None:
 
 def test_memory_of_one_of_several_nodes_is_unknown_without_measurement() -> None:
     report = run(record={"node_count": 2}, memory={"working_peak_bytes": None, "slurm_peak_bytes": 3 * GIB})
-    assert MemoryOutcome(verdict=Verdict.UNKNOWN) == memory_of(report, 2)
+    # A task of one of them had 3 GiB.
+    assert MemoryOutcome(verdict=Verdict.TOO_LITTLE, needed_bytes=3 * GIB) == memory_of(report, 2)
+    assert MemoryOutcome(verdict=Verdict.UNKNOWN, needed_bytes=3 * GIB) == memory_of(report, 4)
+    unknown = run(record={"node_count": 2}, memory={"working_peak_bytes": None})
+    assert MemoryOutcome(verdict=Verdict.UNKNOWN) == memory_of(unknown, 2)
+
+
+def test_oom_killed_run_needed_what_its_header_says() -> None:
+    report = run(record={"state": "OUT_OF_MEMORY"}, memory={"expected_bytes": 19 * GIB})
+    assert MemoryOutcome(verdict=Verdict.TOO_LITTLE, needed_bytes=19 * GIB) == memory_of(report, 18)
+    assert MemoryOutcome(verdict=Verdict.UNKNOWN, needed_bytes=19 * GIB) == memory_of(report, 23)
 
 
 def test_need_of_an_oom_killed_run_is_unknown() -> None:
@@ -161,3 +171,11 @@ def test_waiting_times_are_those_of_both_sizes() -> None:
     outcome = predict(run(), OtherRequest(cpus=1, limit_seconds=HOUR), {(1, 1): waited(600.0), (0, 0): waited(60.0)})
     assert (60.0, 600.0) == (outcome.wait_seconds, outcome.submitted_wait_seconds)
     assert predict(run(), OtherRequest(cpus=1), {}).wait_seconds is None
+
+
+def test_suspended_time_is_no_time_in_which_fewer_cores_catch_up() -> None:
+    # Busy for the first and the last hour of four, suspended in between: two hours of 4 cores take four on 2.
+    report = run(chart("cpu", (4.0, 0.0, 0.0, 4.0)), record={"suspended_seconds": 7200, "time_limit_seconds": 3 * 3600})
+    wall = replace(report.charts[0], times=tuple(START + HOUR * hour for hour in (1, 2, 3, 4)))
+    outcome = time_of(replace(report, charts=(wall,)), cpus=2)
+    assert TimeOutcome(verdict=Verdict.TOO_LITTLE, run_seconds=4 * HOUR, cut_after_seconds=3 * HOUR) == outcome

@@ -104,7 +104,9 @@ class Bench:
 
     def record(self, number: int, nodes: Sequence[str] = BOTH, end: int = START + 7200) -> JobRecord:
         self.nodes.setdefault(number, nodes)
-        return make_record(number, cpu_seconds=None, nodes=tuple(nodes), node_count=len(nodes), end_seconds=end)
+        return make_record(
+            number, cpu_seconds=None, nodes=tuple(nodes), node_count=len(nodes), end_seconds=end, steps=()
+        )
 
 
 @pytest.fixture

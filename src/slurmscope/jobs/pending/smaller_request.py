@@ -101,6 +101,8 @@ MIN_JOBS = 20
 """Waiting times of fewer jobs are chance."""
 BETTER_RATIO = 0.5
 """A shape is worth a change if its jobs waited at most this share."""
+MIN_DIFFERENCE_RATIO = 1.5
+MIN_DIFFERENCE_SECONDS = 60.0
 MIN_GAP_SECONDS = 300
 MIN_WAIT_SECONDS = 300.0
 GIB = 1 << 30
@@ -286,10 +288,16 @@ def find_wait(waits: WaitsByShape, size: RequestedSize) -> WaitingTime | None:
     return found if found and found.jobs >= MIN_JOBS else None
 
 
+def is_difference(one_seconds: float, other_seconds: float) -> bool:
+    """Return whether two median waiting times differ by more than their uncertainty: each is right within a fifth."""
+    shorter, longer = sorted((one_seconds, other_seconds))
+    return longer - shorter >= MIN_DIFFERENCE_SECONDS and longer >= MIN_DIFFERENCE_RATIO * shorter
+
+
 def compare_waits(waits: WaitsByShape, submitted: RequestedSize, suggested: RequestedSize) -> ExpectedWait | None:
-    """Return both waiting times; None where one is unknown, or both sizes count as the same shape."""
+    """Return both waiting times; None where one is unknown, or they differ by less than their uncertainty."""
     before, after = find_wait(waits, submitted), find_wait(waits, suggested)
-    if before is None or after is None or before is after:
+    if before is None or after is None or not is_difference(before.median_seconds, after.median_seconds):
         return None
     return ExpectedWait(
         submitted_seconds=before.median_seconds,

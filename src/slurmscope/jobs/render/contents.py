@@ -128,7 +128,7 @@ def no_findings(report: JobReport) -> str:
     if report.record.start_seconds is None:
         return "No findings: the job has not run."
     if report.record.state == "FAILED":
-        return "The job failed, and the measurements do not show why: check the end of its output."
+        return "No findings: what the job used does not explain why it failed."
     if _is_short(report):
         return _too_short(report)
     if not report.record.has_ended:

@@ -21,12 +21,27 @@ from slurmscope.jobs.rule import (
     min_run,
     peak_cores,
     requested_cores,
+    step_tasks,
     was_suspended,
 )
-from slurmscope.jobs.suggestions import fewer_cores_line, fewer_cores_sentence, is_worthwhile, requests_memory_per_core
+from slurmscope.jobs.suggestions import (
+    MIN_GAIN_RATIO,
+    fewer_cores_line,
+    fewer_cores_sentence,
+    is_worthwhile,
+    requests_memory_per_core,
+)
 from slurmscope.jobs.summary import CpuSummary, JobSummary
 
 _WAITING_ADVICE = "Find out what the program waits for: files, the network, or other processes."
+_AFFINITY_ADVICE = (
+    "More cores do not help while threads are bound to one: check --cpu-bind of srun, OMP_PROC_BIND, OMP_PLACES, "
+    "KMP_AFFINITY and taskset. With several tasks, request the cores of each with --cpus-per-task."
+)
+_TASKS_ADVICE = (
+    "Check why the other tasks did not work: whether the program was built with MPI, and whether its input can be "
+    "divided. Only then request fewer tasks, in srun as well."
+)
 _BUSY_ADVICE = (
     "Nearly all cores were busy at times, so fewer would slow the job down. Check whether the program waits for files, "
     "and whether serial phases can run as separate jobs."
@@ -45,7 +60,8 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     if cpus == 1:
         text = "Your one core was not busy all the time"
     used = summary.cpu.cores_used
-    shares = f" {format_some(used, 'core')} did nearly all of the work." if used and used < cpus else ""
+    has_work = mean >= values["min_cores"]
+    shares = f" {format_some(used, 'core')} did nearly all of the work." if used and used < cpus and has_work else ""
     origin = "requested" if requested == cpus else "allocated"
     sentence = fewer_cores_sentence(summary, enough) if enough else ""
     is_known = peak_cores(summary) is not None and summary.record.node_count == 1
@@ -55,9 +71,17 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
         | ({"enough_cores": float(enough)} if enough else {}),
         suggestion=fewer_cores_line(summary, enough) if enough else "",
         severity=Severity.CRITICAL if mean < values["critical_busy_ratio"] * requested else None,
-        advice=_WAITING_ADVICE if requested == 1 else _BUSY_ADVICE if is_known and not enough else "",
+        advice=_idle_advice(summary, requested) if requested == 1 or (is_known and not enough) else "",
         without=_with_cores(summary, enough) if enough else summary,
     )
+
+
+def _idle_advice(summary: JobSummary, requested: int) -> str:
+    """Return what to do about idle cores that cannot be left out."""
+    if requested == 1:
+        return _WAITING_ADVICE
+    was_busy = (peak_cores(summary) or 0.0) > (1 - MIN_GAIN_RATIO) * requested
+    return _BUSY_ADVICE if was_busy else _TASKS_ADVICE
 
 
 def _with_cores(summary: JobSummary, cores: int) -> JobSummary:
@@ -92,7 +116,8 @@ def _enough_cores(summary: JobSummary) -> int | None:
     peak = peak_cores(summary)
     if peak is None or summary.record.node_count > 1:
         return None
-    needed = max(1, math.floor(peak + 0.5))
+    # A step that was started with so many tasks cannot start with fewer cores.
+    needed = max(1, math.floor(peak + 0.5), step_tasks(summary) or 1)
     return needed if is_worthwhile(requested_cores(summary), needed) else None
 
 
@@ -142,12 +167,41 @@ def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     if not values["min_cores"] <= mean <= values["max_cores"] or (peak is not None and peak > values["max_peak_cores"]):
         return None
+    running, tasks = summary.mean_running_threads or 0.0, step_tasks(summary) or 1
+    if running >= max(values["min_runnable_threads"], 2 * mean):
+        return _pinned(summary, mean, running)
+    if tasks > 1:
+        return _idle_tasks(summary, mean, tasks)
     return Match(
         explanation=f"{format_count(mean)} of {cpus:,} cores were busy on average: "
         f"the program seems to compute in a single thread.{fewer_cores_sentence(summary, 1)}",
         numbers={"mean_cores": mean, "cores": float(cpus), "enough_cores": 1.0},
         suggestion=fewer_cores_line(summary, 1),
         severity=Severity.CRITICAL if cpus >= values["critical_cores"] else None,
+        without=_with_cores(summary, 1),
+    )
+
+
+def _pinned(summary: JobSummary, mean: float, running: float) -> Match:
+    """Explain threads that compete for one core although the job has more: their affinity is wrong."""
+    cpus = summary.record.cpus or 0
+    return Match(
+        explanation=f"{format_count(running)} threads were runnable on average, but only {format_count(mean)} of "
+        f"{cpus:,} cores were busy: the threads seem to be bound to one core.",
+        numbers={"mean_cores": mean, "cores": float(cpus), "mean_running_threads": running},
+        advice=_AFFINITY_ADVICE,
+        without=_with_cores(summary, 1),
+    )
+
+
+def _idle_tasks(summary: JobSummary, mean: float, tasks: int) -> Match:
+    """Explain a step of several tasks of which one worked: it cannot be started with fewer."""
+    cpus = summary.record.cpus or 0
+    return Match(
+        explanation=f"{format_count(mean)} of {cpus:,} cores were busy on average, although a step had {tasks:,} "
+        "tasks: most of them had nothing to do.",
+        numbers={"mean_cores": mean, "cores": float(cpus), "tasks": float(tasks)},
+        advice=_TASKS_ADVICE,
         without=_with_cores(summary, 1),
     )
 
@@ -199,6 +253,12 @@ RULES = (
                 help="Report a job whose cores are busy for less than this share.",
             ),
             Threshold(name="critical_busy_ratio", unit="ratio", default=0.25, help="Critical below this share."),
+            Threshold(
+                name="min_cores",
+                unit="count",
+                default=0.2,
+                help="With fewer busy cores, do not say which of them worked.",
+            ),
             min_run(),
         ),
         explains=("core_imbalance", "memory_over_requested"),
@@ -266,6 +326,12 @@ RULES = (
                 unit="count",
                 default=1.5,
                 help="Highest peak of busy cores that counts as serial.",
+            ),
+            Threshold(
+                name="min_runnable_threads",
+                unit="count",
+                default=2.0,
+                help="With this many runnable threads, the threads are bound to one core.",
             ),
             Threshold(name="critical_cores", unit="count", default=8.0, help="Critical from this many cores."),
             min_run(),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.core.units import format_bytes, format_count, format_ratio
+from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
     Match,
@@ -13,18 +13,23 @@ from slurmscope.jobs.rule import (
     Threshold,
     Thresholds,
     exceeded_bytes,
+    hit_step_limit,
     is_memory_measured,
     memory_peak_bytes,
     min_run,
+    needed_node_bytes,
+    requested_node_bytes,
     was_oom_killed,
 )
 from slurmscope.jobs.suggestions import (
-    OOM_MARGIN,
+    fit_node,
     is_worthwhile,
+    largest_node_bytes,
     memory_line,
     memory_line_for,
     memory_per_core_bytes,
     requests_memory_per_core,
+    suggest_after_oom_bytes,
     suggest_memory_bytes,
 )
 from slurmscope.jobs.summary import JobSummary
@@ -34,6 +39,9 @@ MIN_GROWTH_RATIO = 1.3
 _GIB = float(1 << 30)
 _UNMEASURED_ADVICE = (
     "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
+)
+_STEP_ADVICE = (
+    "Give that step more memory with --mem of its srun, or leave that option out: --mem of the job was enough."
 )
 _UNEVEN_ADVICE = (
     "Memory is requested per node, and one node needed most of it. Divide the data more evenly between the nodes, then "
@@ -75,7 +83,7 @@ def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the need of the node with the highest: ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
     size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
-    return memory_line(size) if is_worthwhile(requested / count, size) else ""
+    return memory_line_for(summary, size, None) if is_worthwhile(requested / count, size) else ""
 
 
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
@@ -108,7 +116,7 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
         (
             (node.working_peak_bytes / limit, node.working_peak_bytes, limit, node.node, node.cpus or 0.0)
             for node in summary.nodes
-            if node.working_peak_bytes is not None and (limit := node.limit_bytes or _requested_per_node(summary))
+            if node.working_peak_bytes is not None and (limit := node.limit_bytes or requested_node_bytes(summary))
         ),
         default=None,
     )
@@ -119,44 +127,63 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
         explanation=f"On {node} the job needed {format_bytes(peak)} of its limit of {format_bytes(limit)} "
         f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
-        suggestion=memory_line_for(summary, suggest_memory_bytes(peak), cpus),
+        suggestion=memory_line_for(summary, fit_node(summary, suggest_memory_bytes(peak)), cpus),
     )
-
-
-def _requested_per_node(summary: JobSummary) -> float | None:
-    requested, count = summary.memory.requested_bytes, summary.record.node_count
-    return requested / count if requested and count else None
 
 
 def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     if not was_oom_killed(summary):
         return None
-    requested, kills = _requested_per_node(summary), summary.memory.oom_kills
+    requested, kills = requested_node_bytes(summary), summary.memory.oom_kills
     if (exceeded := exceeded_bytes(summary)) is not None and not kills and requested:
         return _exceeded(summary, exceeded, requested)
-    more = suggest_memory_bytes(requested, OOM_MARGIN) if requested else None
     count = f" ({kills:,} times)" if kills and kills > 1 else ""
-    ended = "" if summary.record.state == "OUT_OF_MEMORY" else " The job continued: its results may be incomplete."
+    ended = " The job completed all the same: its results may be incomplete."
     had = f" It had {format_bytes(requested)} per node." if requested else ""
-    grew = _growth_sentence(summary)
+    is_step = hit_step_limit(summary)
+    which = "a step exceeded its own memory limit" if is_step else "the job exceeded its memory limit"
     return Match(
-        explanation=f"The kernel killed a process because the job exceeded its memory limit{count}.{had}{grew}{ended}",
+        explanation=f"The kernel killed a process because {which}{count}.{had}"
+        f"{_step_sentence(summary) if is_step else _need_sentence(summary)}"
+        f"{ended if summary.record.state == 'COMPLETED' else ''}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
-        suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / summary.record.node_count)
-        if more
-        else "",
+        suggestion=_more(summary),
+        advice=_STEP_ADVICE if is_step else "",
     )
 
 
 def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
     """Explain a job that was killed above its request; unlike after an OOM kill, what it used is known."""
-    more = max(suggest_memory_bytes(requested, OOM_MARGIN), suggest_memory_bytes(exceeded))
     return Match(
         explanation=f"The job was killed while it used more memory than it had requested: {format_bytes(exceeded)} of "
         f"{format_bytes(requested)} per node ({format_ratio(exceeded / requested)}).",
         numbers={"peak_bytes": exceeded, "requested_bytes": requested, "used_ratio": exceeded / requested},
-        suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / max(1, summary.record.node_count)),
+        suggestion=_more(summary),
     )
+
+
+def _more(summary: JobSummary) -> str:
+    size, count = suggest_after_oom_bytes(summary), max(1, summary.record.node_count)
+    return "" if size is None else memory_line_for(summary, size, (summary.record.cpus or 0) / count)
+
+
+def _step_sentence(summary: JobSummary) -> str:
+    return f" The job as a whole used at most {format_bytes(needed_node_bytes(summary))} of it."
+
+
+def _need_sentence(summary: JobSummary) -> str:
+    """Say what the job would have needed, or that this is unknown."""
+    expected, requested, size = summary.memory.expected_bytes, requested_node_bytes(summary), summary.node_memory_bytes
+    if expected is None:
+        text = f"{_growth_sentence(summary)} How much it needs is not known: the next run should get twice as much."
+    else:
+        text = (
+            " Its memory still grew: at the rate of the second half of its run it would have needed "
+            f"{format_bytes(expected)} per node by its time limit of {format_seconds(summary.time.requested)}."
+        )
+    if requested and size and suggest_after_oom_bytes(summary) in {None, largest_node_bytes(summary)}:
+        text += f" A node has {format_bytes(size)}: use nodes with more memory, or divide the work between more nodes."
+    return text
 
 
 def _growth_sentence(summary: JobSummary) -> str:

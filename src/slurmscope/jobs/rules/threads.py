@@ -10,15 +10,25 @@ from slurmscope.jobs.summary import JobSummary
 LISTED_PROGRAMS = 10
 NAME_LENGTH = 40
 
+_LAUNCHERS = frozenset(
+    {
+        "srun", "salloc", "sbatch", "sattach", "sbcast", "sgather", "mpirun", "mpiexec", "orterun", "orted", "prun",
+        "prte", "prted", "prterun", "aprun", "jsrun", "ibrun", "charmrun", "ssh", "sshd", "pmix_server",
+    }
+)  # fmt: skip
+_LAUNCHER_PREFIXES = ("hydra_", "mpiexec.", "slurm")
+"""Processes of Hydra (hydra_pmi_proxy), its launcher, and Slurm's own (slurmstepd, slurm_script)."""
+
 
 def _too_many_threads(summary: JobSummary, values: Thresholds) -> Match | None:
     cpus = summary.record.cpus or 0
     bound = max(values["max_threads_per_core"] * cpus, values["min_threads"])
-    over = {name: count for name, count in summary.program_threads.items() if count > bound}
+    over = {name: count for name, count in summary.program_threads.items() if count > bound and not _is_launcher(name)}
     if not cpus or not over:
         return None
+    # Threads that sleep do not compete for the cores.
     running = summary.mean_running_threads
-    is_crowded = running is None or running > values["crowded_ratio"] * cpus
+    is_crowded = running is not None and running > values["crowded_ratio"] * cpus
     waiting = "" if running is None else f" {format_count(running)} of them were runnable on average."
     return Match(
         explanation=f"{_listing(over)}, on {format_some(cpus, 'core')}.{waiting}",
@@ -27,6 +37,11 @@ def _too_many_threads(summary: JobSummary, values: Thresholds) -> Match | None:
         suggestion="export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}" if step_tasks(summary) in {None, 1} else "",
         severity=None if is_crowded else Severity.INFO,
     )
+
+
+def _is_launcher(program: str) -> bool:
+    """Return whether a program starts others and then only waits for them."""
+    return program in _LAUNCHERS or program.startswith(_LAUNCHER_PREFIXES)
 
 
 def _listing(over: dict[str, float]) -> str:

@@ -16,6 +16,7 @@ from random import Random
 from slurmscope.core.tres import Gres
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.record import JobRecord, StepRecord
+from slurmscope.jobs.submit_line import submit_options
 from slurmscope.simulator.cluster.people import pick_job_name, pick_user
 from slurmscope.simulator.cluster.records import Partition, SimulatedCluster, User
 from slurmscope.simulator.cluster.texts import duration_text, memory_text
@@ -42,11 +43,12 @@ def make_script(record: JobRecord) -> str:
     name = _ODD.sub("_", record.name)[:40] or "job"
     memory = f"#SBATCH --mem={(record.memory_bytes or 1 << 30) // _MIB // max(1, record.node_count)}M"
     has_threads = kind == 1 and cores > 1
+    option = "cpus-per-task" if "cpus-per-task" in submit_options(record.submit_line) else "ntasks"
     lines = [
         "#!/bin/bash",
         f"#SBATCH --job-name={name}",
         f"#SBATCH --nodes={max(1, record.node_count)}",
-        f"#SBATCH --ntasks={cores}",
+        f"#SBATCH --{option}={cores}",
         *([f"#SBATCH --time={minutes}"] if kind != 2 else ()),
         *([memory] if kind != 3 else ()),
         *([f"#SBATCH --gpus={record.gpus}"] if record.gpus else ()),

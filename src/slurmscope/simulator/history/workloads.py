@@ -113,7 +113,11 @@ class Memory:
 
     def charged_bytes(self, at: float) -> float:
         """Return what the kernel charges; it never falls, because file cache takes the place of what is let go."""
-        return self._held_bytes(at) + self.shared_bytes + self.cache_bytes * (1 - math.exp(-at / 300.0))
+        return self._held_bytes(at) + self.file_bytes(at)
+
+    def file_bytes(self, at: float) -> float:
+        """Return shared memory and file cache, which the kernel counts together."""
+        return self.shared_bytes + self.cache_bytes * (1 - math.exp(-at / 300.0))
 
     def _held_bytes(self, at: float) -> float:
         part = at / self.length_seconds

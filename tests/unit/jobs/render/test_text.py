@@ -227,7 +227,7 @@ def test_number_that_is_no_signal_is_not_called_one() -> None:
 def test_job_that_failed_without_findings_is_not_called_fine() -> None:
     report = make_report(make_record(state="FAILED", exit_code=1), findings=())
 
-    assert "The job failed, and the measurements do not show why" in render_text(report)
+    assert "what the job used does not explain why it failed" in render_text(report)
     assert "needs to change" not in render_text(report)
 
 

@@ -68,7 +68,10 @@ def test_memory_per_gpu_stays_per_gpu() -> None:
         ("-G2", "#SBATCH --gpus=1"),
         ("--gpus-per-node=2", "#SBATCH --gpus-per-node=1"),
         ("--gres=gpu:2", "#SBATCH --gres=gpu:1"),
-        ("", "#SBATCH --gpus=1"),
+        ("--gres=gpu:2,tmpfs:100G", "#SBATCH --gres=gpu:1,tmpfs:100G"),
+        ("--gres=tmpfs:100G,gpu:h200:2", "#SBATCH --gres=gpu:1,tmpfs:100G"),
+        # The script may request them by another option.
+        ("", None),
         ("--gpus-per-task=1", None),
     ],
 )
@@ -83,7 +86,7 @@ def test_fewer_gpus_are_requested_by_the_same_option(options: str, expected: str
 def test_fewer_gpus_are_worth_their_hours() -> None:
     gpus = {"gres": (Gres(name="gpu", count=2),)}
     gpu = GpuSummary(requested=2, mean_utilization=0.4, held_idle=1, coverage=covered())
-    made = suggest(make_summary(record=submitted("--mem=8G", **gpus), gpu=gpu))
+    made = suggest(make_summary(record=submitted("--gpus=2 --mem=8G", **gpus), gpu=gpu))
     assert made is not None
     assert 2 * HOUR == made.freed.gpu_seconds
     assert "2" == made.changes[0].submitted

@@ -298,8 +298,8 @@ def test_threads_are_limited_in_a_job_of_one_task(tasks: int, is_suggested: bool
 @pytest.mark.parametrize(
     ("rule", "summary", "expected"),
     [
-        # 8 GiB for each node, half as much again is 12 GiB, for 4 cores 3 GiB each.
-        ("oom_kill", on_two_nodes(GIB, GIB, state="OUT_OF_MEMORY", **PER_CORE), "#SBATCH --mem-per-cpu=3G"),
+        # 8 GiB for each node, twice as much is 16 GiB, for 4 cores 4 GiB each.
+        ("oom_kill", on_two_nodes(GIB, GIB, state="OUT_OF_MEMORY", **PER_CORE), "#SBATCH --mem-per-cpu=4G"),
         # 6.5 GiB x 1.2 = 7.8, up to 8 GiB: no less than each node had.
         ("memory_over_requested", on_two_nodes(0.0, 6.5 * GIB), ""),
         # 5.5 GiB x 1.2 = 6.6, up to 7 GiB: less than a fifth below 8 GiB makes no difference.

@@ -244,12 +244,17 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ),
     # too_many_threads: above twice the cores, and above 4; a hint while they sleep.
     ("too_many_threads", make_summary(program_threads={"a": 8.0}), None),
-    ("too_many_threads", make_summary(program_threads={"a": 9.0}), WARNING),
+    ("too_many_threads", make_summary(program_threads={"a": 9.0}), INFO),
     ("too_many_threads", make_summary(program_threads={"a": 9.0}, mean_running_threads=5.0), INFO),
     ("too_many_threads", make_summary(program_threads={"a": 9.0}, mean_running_threads=5.1), WARNING),
     ("too_many_threads", make_summary(program_threads={"a": 4.0}, record={"cpus": 1}), None),
-    ("too_many_threads", make_summary(program_threads={"a": 5.0}, record={"cpus": 1}), WARNING),
+    ("too_many_threads", make_summary(program_threads={"a": 5.0}, record={"cpus": 1}), INFO),
     ("too_many_threads", make_summary(program_threads={"a": 5.0}, record={"cpus": 0}), None),
+    ("too_many_threads", make_summary(program_threads={"a": 99.0}, mean_running_threads=0.0), INFO),
+    *(
+        ("too_many_threads", make_summary(program_threads={name: 99.0}, mean_running_threads=50.0), None)
+        for name in ("srun", "mpirun", "mpiexec", "prted", "orted", "hydra_pmi_proxy", "ssh", "slurmstepd")
+    ),
     # node_imbalance: a node below half of the mean; critical below a twentieth of it.
     ("node_imbalance", with_nodes(4.0, 4.0, 1.6), None),  # mean 3.2, bound 1.6
     ("node_imbalance", with_nodes(4.0, 4.0, 1.5), WARNING),  # mean 3.17

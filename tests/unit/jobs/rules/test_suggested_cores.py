@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ def busy(cores: float, submit_line: str, *, peak_bytes: float | None = 40 * GIB,
         record={"cpus": 16, "submit_line": submit_line} | record,
         busy=cores / 16,
         memory={"requested_bytes": 64 * GIB, "working_peak_bytes": peak_bytes},
+        node_memory_bytes=256 * GIB,
     )
 
 
@@ -46,10 +48,10 @@ def found(summary: JobSummary, rule: str) -> Finding:
         ("cpu_idle", busy(4, PER_CORE, peak_bytes=10 * GIB), "#SBATCH --cpus-per-task=4 --mem-per-cpu=3G"),
         # Memory per node does not go with the cores.
         ("serial_code", busy(1, "sbatch -c16 --mem=64G x"), "#SBATCH --cpus-per-task=1"),
-        # What is not known, and what a job may still need, is kept; one that was killed needs half as much again.
+        # What is not known, and what a job may still need, is kept; one that was killed needs twice as much.
         ("serial_code", busy(1, "sbatch -c16 x", peak_bytes=None), "#SBATCH --cpus-per-task=1 --mem=64G"),
         ("serial_code", busy(1, "sbatch -c16 x", state="FAILED"), "#SBATCH --cpus-per-task=1 --mem=64G"),
-        ("serial_code", busy(1, "sbatch -c16 x", state="OUT_OF_MEMORY"), "#SBATCH --cpus-per-task=1 --mem=96G"),
+        ("serial_code", busy(1, "sbatch -c16 x", state="OUT_OF_MEMORY"), "#SBATCH --cpus-per-task=1 --mem=128G"),
         # 60 GiB x 1.2 = 72 GiB.
         ("serial_code", busy(1, "sbatch -c16 x", peak_bytes=60 * GIB, state="RUNNING"),
          "#SBATCH --cpus-per-task=1 --mem=72G"),
@@ -90,7 +92,9 @@ def test_line_for_memory_per_core_is_not_given_beside_fewer_cores(submit_line: s
         # The script may hold --ntasks=16; a step of one task says that it does not.
         ("sbatch --mem=64G x", WITHOUT_STEPS, ""),
         ("sbatch --mem=64G x", ONE_STEP, "#SBATCH --cpus-per-task=8"),
-        ("sbatch --mem=64G x", (StepRecord(name="0", state="COMPLETED", tasks=16),), "#SBATCH --ntasks=8"),
+        # srun would fail: a step needs its tasks.
+        ("sbatch -n16 --mem=64G x", (StepRecord(name="0", state="COMPLETED", tasks=8),), "#SBATCH --ntasks=8"),
+        ("sbatch -n16 --mem=64G x", (StepRecord(name="0", state="COMPLETED", tasks=10),), "#SBATCH --ntasks=10"),
     ],
 )
 def test_option_that_makes_up_all_cores_is_lowered(
@@ -166,8 +170,8 @@ def test_more_memory_is_suggested_per_core_where_the_job_requested_it_so() -> No
     near = on_nodes((20 * GIB, 1.0), requested_bytes=20 * GIB)
     unknown = on_nodes((20 * GIB, None), requested_bytes=20 * GIB)
 
-    # 64 GiB x 1.5 = 96 GiB for 16 cores; 20 GiB x 1.2 = 24 GiB for one.
-    assert "#SBATCH --mem-per-cpu=6G" == found(killed, "oom_kill").suggestion
+    # 64 GiB x 2 = 128 GiB for 16 cores; 20 GiB x 1.2 = 24 GiB for one.
+    assert "#SBATCH --mem-per-cpu=8G" == found(killed, "oom_kill").suggestion
     assert "#SBATCH --mem-per-cpu=24G" == found(near, "memory_near_limit").suggestion
     assert "" == found(unknown, "memory_near_limit").suggestion
 
@@ -194,3 +198,65 @@ def test_more_time_is_suggested_to_a_job_that_was_suspended_before_its_limit() -
         "#SBATCH --time=04:30:00"
         == found(make_summary(record=changed, cpu={"idle_tail_seconds": 3600.0}), "timed_out").suggestion
     )
+
+
+@pytest.mark.parametrize("submit_line", ["sbatch --mem=64G x", "sbatch -n16 --mem=64G x"])
+def test_line_does_not_request_fewer_tasks_than_a_step_had(submit_line: str) -> None:
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=16),)
+    assert "" == found(busy(8, submit_line, steps=steps), "cpu_idle").suggestion
+
+
+def test_tasks_of_a_step_that_had_nothing_to_do_are_not_left_out() -> None:
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=4),)
+    summary = make_summary(busy=0.25, record={"steps": steps, "submit_line": "sbatch -n4 --mem=8G x"})
+    serial = found(summary, "serial_code")
+
+    assert "1 of 4 cores were busy on average, although a step had 4 tasks" in serial.explanation
+    assert ("", True) == (serial.suggestion, "built with MPI" in serial.advice)
+    # Half of the cores would do for the work, but not for the step.
+    idle = found(replace(summary, cpu=make_summary(busy=0.5).cpu), "cpu_idle")
+    assert ("", True) == (idle.suggestion, "built with MPI" in idle.advice)
+
+
+def test_threads_bound_to_one_core_are_no_serial_program() -> None:
+    pinned = found(replace(busy(1, "sbatch -c16 --mem=64G x"), mean_running_threads=8.0), "serial_code")
+
+    assert "8 threads were runnable on average, but only 1 of 16 cores were busy" in pinned.explanation
+    assert ("", True) == (pinned.suggestion, "OMP_PROC_BIND" in pinned.advice)
+    single = found(replace(busy(1, "sbatch -c16 --mem=64G x"), mean_running_threads=1.0), "serial_code")
+    assert "#SBATCH --cpus-per-task=1" == single.suggestion
+
+
+def test_gpus_that_were_not_requested_do_not_silence_rules_about_cores() -> None:
+    gpus = (Gres(name="gpu", count=4),)
+    exclusive = make_summary(
+        busy=0.25, record={"gres": gpus, "requested_gpus": 0, "submit_line": "sbatch --exclusive x"}
+    )
+
+    assert "serial_code" in {finding.rule for finding in all_findings(exclusive)}
+    for requested in (None, 4):
+        record = replace(exclusive.record, requested_gpus=requested)
+        assert "serial_code" not in {finding.rule for finding in all_findings(replace(exclusive, record=record))}
+
+
+def test_cores_of_a_job_that_did_nothing_did_no_work() -> None:
+    idle = make_summary(busy=0.01, cpu={"cores_used": 1})
+    assert "did nearly all of the work" not in found(idle, "cpu_idle").explanation
+    some = make_summary(busy=0.5, cpu={"cores_used": 2})
+    assert "2 cores did nearly all of the work" in found(some, "cpu_idle").explanation
+
+
+def test_memory_per_gpu_stays_memory_per_gpu() -> None:
+    # 1 GiB x 1.2 = 1.25 GiB for two GPUs: Slurm rejects --mem beside --mem-per-gpu.
+    record = {"submit_line": "sbatch --gpus=2 --mem-per-gpu=4G x", "gres": (Gres(name="gpu", count=2),)}
+    summary = make_summary(record=record, memory={"working_peak_bytes": GIB})
+    assert "#SBATCH --mem-per-gpu=640M" == found(summary, "memory_over_requested").suggestion
+    killed = make_summary(record=record | {"state": "OUT_OF_MEMORY"})
+    assert "#SBATCH --mem-per-gpu=8G" == found(killed, "oom_kill").suggestion
+
+
+def test_smallest_amount_does_not_raise_a_smaller_request() -> None:
+    # 300 MiB for 4 cores; 50 MiB were needed, and one core would get 75.
+    memory = {"requested_bytes": 300.0 * (1 << 20), "working_peak_bytes": 50.0 * (1 << 20)}
+    summary = make_summary(busy=0.25, memory=memory, record={"submit_line": "sbatch -c4 x"})
+    assert "#SBATCH --cpus-per-task=1 --mem=300M" == found(summary, "serial_code").suggestion

@@ -39,14 +39,14 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
         (
             "cpu_idle",
             make_summary(busy=0.5, record={"steps": TASKS, "submit_line": "sbatch --mem=8G x"}),
-            "#SBATCH --ntasks=2",
+            "",
         ),
         ("cpu_idle", make_summary(busy=0.5, record={"steps": MIXED}), ""),
         ("serial_code", make_summary(busy=0.25), "#SBATCH --cpus-per-task=1"),
         (
             "serial_code",
             make_summary(busy=0.25, record={"steps": TASKS, "submit_line": "sbatch --mem=8G x"}),
-            "#SBATCH --ntasks=1",
+            "",
         ),
         # 0.8 GiB x 1.2 = 983 MiB, up to the next quarter of a GiB.
         ("memory_over_requested", needed(0.8 * GIB), "#SBATCH --mem=1G"),
@@ -70,7 +70,7 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
         # One node alone needs more than half of everything: nothing to save there.
         ("memory_over_requested", on_nodes(0.0, 7 * GIB, requested_bytes=16 * GIB), ""),
         ("memory_near_limit", on_nodes(8 * GIB, requested_bytes=8 * GIB), "#SBATCH --mem=10G"),
-        ("oom_kill", make_summary(record={"state": "OUT_OF_MEMORY"}), "#SBATCH --mem=12G"),
+        ("oom_kill", make_summary(record={"state": "OUT_OF_MEMORY"}), "#SBATCH --mem=16G"),
         ("oom_kill", make_summary(record={"state": "OUT_OF_MEMORY"}, memory={"requested_bytes": None}), ""),
         # 2 h x 1.5 = 3 h; 20 min x 1.5 = 30 min; 40 h x 1.5 = 60 h, in steps of 6 h.
         ("time_over_requested", took(7200.0, of=86400), "#SBATCH --time=03:00:00"),

@@ -10,7 +10,8 @@ from tests.fakes.reports import HOSTILE_NAME, make_gpu_report, make_record
 
 def test_each_usual_mistake_is_made_by_some_jobs_and_none_by_others() -> None:
     found = [
-        {finding.title for finding in lint_script(make_script(make_record(job_id)))} for job_id in range(4000, 4004)
+        {finding.title for finding in lint_script(make_script(make_record(job_id, submit_line="sbatch x")))}
+        for job_id in range(4000, 4004)
     ]
 
     assert [
@@ -24,7 +25,8 @@ def test_each_usual_mistake_is_made_by_some_jobs_and_none_by_others() -> None:
 def test_script_requests_what_the_job_got() -> None:
     script = make_script(make_record(4000))
 
-    for option in ("--ntasks=4", "--nodes=1", "--time=1440", "--mem=8192M"):
+    # It was submitted with -c4: nothing has to start tasks.
+    for option in ("--cpus-per-task=4", "--nodes=1", "--time=1440", "--mem=8192M"):
         assert f"#SBATCH {option}\n" in script
     assert "#SBATCH --gpus=2\n" in make_script(make_gpu_report().record)
 

@@ -79,6 +79,8 @@ def describe_heat_map(heat_map: HeatMap) -> str:
         return f"All {format_some(len(rows), kind)} are alike: {low} to {high} on average.{more}"
     named = ", ".join(f"{show(row.label, 60)} {format_value(row.mean, heat_map.unit)}" for row in far[:_MAX_NAMED])
     others = f" and {len(far) - _MAX_NAMED} more" if len(far) > _MAX_NAMED else ""
+    if 2 * len(far) > len(rows):
+        return f"The {format_some(len(rows), kind)} differ a lot from each other: {named}{others}.{more}"
     verb = "differs" if len(far) == 1 else "differ"
     return f"{format_some(len(far), kind)} of {len(rows)} {verb} from the median of {middle}: {named}{others}.{more}"
 

@@ -106,4 +106,4 @@ def test_scale_without_a_limit_ends_at_the_highest_value() -> None:
 
 def test_report_of_two_nodes_has_a_map() -> None:
     (cpu,) = (found for found in find_heat_maps(make_two_node_report()) if found.name == "cpu")
-    assert "n2 0 %" in describe_heat_map(cpu)
+    assert "The 2 nodes differ a lot from each other: n2 0 %, n1 50 %." == describe_heat_map(cpu)
