@@ -36,7 +36,7 @@ def test_page_says_which_node_differs_and_draws_it(backend: FakeBackend) -> None
     backend.archive.save([make_two_node_report()])
     ada = PortalClient(backend.make_app(), "ada")
     page = Page(ada.get("/jobs/4740").text)
-    assert "2 nodes of 2 differ" in page.text
+    assert "The 2 nodes differ a lot from each other" in page.text
     assert "/jobs/4740/heat/cpu.svg?dark=0" in {image["src"] for image in page.all("img")}
     assert "image/svg+xml" == ada.get("/jobs/4740/heat/cpu.svg").headers["content-type"]
     rows = ada.get("/jobs/4740/heat/cpu.json").json()["rows"]
@@ -118,7 +118,7 @@ def test_page_says_that_there_are_no_findings(backend: FakeBackend, ada: PortalC
 def test_failed_job_without_findings_is_not_shown_as_fine(backend: FakeBackend, ada: PortalClient) -> None:
     backend.archive.save([make_report(make_record(1, state="FAILED", exit_code=1), findings=())])
     page = Page(ada.get("/jobs/1").text)
-    assert "The job failed" in page.text
+    assert "what the job used does not explain why it failed" in page.text
     assert [] == [attrs for attrs in page.all("p") if attrs.get("class") == "fine"]
 
 
