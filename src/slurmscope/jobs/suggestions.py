@@ -125,7 +125,7 @@ def memory_line_for(summary: JobSummary, size_bytes: int, cores: float | None) -
 
 def fewer_cores_line(summary: JobSummary, cores: int) -> str:
     """Return the line that requests fewer cores on one node, with their memory; empty where the option is unknown."""
-    option = _cores_option(summary, cores)
+    option = _cores_option(summary)
     if not option:
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
@@ -135,7 +135,7 @@ def fewer_cores_line(summary: JobSummary, cores: int) -> str:
 
 def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
     """Return what :func:`fewer_cores_line` requests as a sentence, where it cannot be written as a line."""
-    if _cores_option(summary, cores):
+    if _cores_option(summary):
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
     memory = "" if size is None else f" with {format_bytes(size)} of memory"
@@ -172,7 +172,7 @@ def _memory_option_for(summary: JobSummary, size_bytes: int, cores: float | None
     return _memory_option(memory_per_core_bytes(size_bytes, cores), "mem-per-cpu") if cores else ""
 
 
-def _cores_option(summary: JobSummary, cores: int) -> str:
+def _cores_option(summary: JobSummary) -> str:
     """Return the option to lower: the one that alone sets all cores, by the submit line or else by the steps.
 
     A job without steps may have started its tasks with mpirun: unless the submit line has their number, it is unknown.
@@ -180,8 +180,6 @@ def _cores_option(summary: JobSummary, cores: int) -> str:
     record, tasks = summary.record, step_tasks(summary)
     options = submit_options(record.submit_line)
     if "exclusive" in options:
-        return ""
-    if (tasks or 1) > cores:
         return ""
     if named := [option for option in _CORE_OPTIONS if option in options]:
         amounts = {str(record.cpus), str(requested_cores(summary))}

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.jobs.advice import ComparedRun, Savings, compute_savings, find_resources, find_targets, is_followed
+from slurmscope.jobs.advice import (
+    MEMORY,
+    ComparedRun,
+    Savings,
+    compute_savings,
+    find_resources,
+    find_targets,
+    is_followed,
+)
 
 GIB = 1 << 30
 BEFORE = ComparedRun(
@@ -51,6 +59,13 @@ def test_request_is_compared_with_the_suggestion(
 
 def test_memory_per_core_without_known_cores_is_not_compared() -> None:
     assert {} == find_targets("#SBATCH --mem-per-cpu=1G", replace(BEFORE, cpus=None))
+
+
+def test_memory_per_gpu_is_that_of_all_gpus() -> None:
+    two, none = replace(BEFORE, gpus=2), replace(BEFORE, gpus=0)
+
+    assert {MEMORY: 6.0 * GIB} == find_targets("#SBATCH --mem-per-gpu=3G", two)
+    assert {} == find_targets("#SBATCH --mem-per-gpu=3G", none)
 
 
 @pytest.mark.parametrize(

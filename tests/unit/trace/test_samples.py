@@ -136,7 +136,7 @@ def check(body: bytes) -> None:
             assert not isinstance(value, bool)
             if isinstance(value, str):
                 assert value.isprintable()
-                assert value.encode()
+                value.encode()  # raises for lone surrogates
             elif value is not None:
                 assert isfinite(value)
                 assert value >= 0
