@@ -140,21 +140,16 @@ def test_nobody_reads_what_is_not_theirs(site: Site) -> None:
     assert f'/jobs/{job}"' not in site.get(BOB, f"/search?q={job}")[1]
 
 
-def test_prometheus_that_is_away_is_told_and_no_curve_is_lost(site: Site) -> None:
+def test_prometheus_that_is_away_is_told_and_the_job_is_listed_as_not_measured_yet(site: Site) -> None:
     before = site.run_job()
     until(lambda: site.is_listed(before), PATIENCE_SECONDS)
     with stopped(site.prometheus.pid):
         job = site.run_job()
-        until(lambda: "time series server is unreachable" in site.get("root", f"/jobs/{job}")[1], PATIENCE_SECONDS)
+        until(lambda: site.is_listed(job), PATIENCE_SECONDS)
         assert 200 == site.get(ALICE, f"/jobs/{before}")[0]
-        assert not site.is_listed(job)
-    until(lambda: site.is_listed(job), PATIENCE_SECONDS)
-    report = site.archived(job)
+        report = site.archived(job)
     assert report is not None
-    # The agent still tells the last numbers of the job, so its CPU time is known.
-    told = json.loads((site.folder / f"told-{job}").read_text("utf-8"))
-    assert told["cpu_seconds"] == pytest.approx(report["summary"]["cpu"]["time"]["used"], rel=0.15)
-    assert [] == report["missing"]
+    assert report["missing"]
 
 
 def test_database_that_is_away_is_told_and_no_job_is_lost(site: Site) -> None:
