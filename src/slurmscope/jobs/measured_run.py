@@ -103,7 +103,8 @@ def prepare_run(
             if name in TOTALS
         },
     )
-    return _with_idle(run, find_idle_nodes(run))
+    # What a failed query lacks is not idle.
+    return run if measured.problems else _with_idle(run, _find_idle_nodes(run))
 
 
 _ZERO_TOTALS = (
@@ -115,7 +116,7 @@ _REMOTE_SHELLS = frozenset({"ssh", "rsh", "pdsh"})
 """Programs that start processes on other nodes without Slurm, which does not see them."""
 
 
-def find_idle_nodes(run: MeasuredRun) -> tuple[str, ...]:
+def _find_idle_nodes(run: MeasuredRun) -> tuple[str, ...]:
     """Return the nodes on which no step ran: there is no cgroup of the job to measure, because nothing was started.
 
     None where no node was measured, where the nodes of a step are unknown, or where a remote shell may have started

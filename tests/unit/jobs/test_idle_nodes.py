@@ -17,7 +17,9 @@ from tests.fakes.reports import make_record
 TWO: dict[str, Any] = {"nodes": ("n1", "n2"), "node_count": 2, "cpus": 8}
 
 
-def on_two_nodes(*steps: StepRecord, programs: tuple[str, ...] = ("relax",)) -> JobSummary:
+def on_two_nodes(
+    *steps: StepRecord, programs: tuple[str, ...] = ("relax",), problems: tuple[str, ...] = ()
+) -> JobSummary:
     """Sum up a job on two nodes, of which the first was measured."""
     measured = with_totals(
         measure_nodes({"n1": 4.0}),
@@ -25,7 +27,7 @@ def on_two_nodes(*steps: StepRecord, programs: tuple[str, ...] = ("relax",)) -> 
         cores={("n1",): 6.0},
         program_threads={("n1", program): 4.0 for program in programs},
     )
-    return summed(make_record(**TWO, steps=steps, cpu_seconds=28800.0), measured)
+    return summed(make_record(**TWO, steps=steps, cpu_seconds=28800.0), replace(measured, problems=problems))
 
 
 BATCH = StepRecord(name="batch", state="COMPLETED")
@@ -51,6 +53,7 @@ def test_node_without_a_step_was_idle() -> None:
         on_two_nodes(BATCH, StepRecord(name="0", state="COMPLETED")),
         on_two_nodes(BATCH, StepRecord(name="0", state="COMPLETED", node_list="n[1-")),
         on_two_nodes(BATCH, programs=("mpirun", "ssh")),
+        on_two_nodes(BATCH, EXTERN, problems=("Prometheus timed out",)),
     ],
 )
 def test_node_on_which_something_may_have_run_is_not_measured(summary: JobSummary) -> None:
