@@ -43,6 +43,7 @@ REMOVED: Mapping[str, str] = {
     "collector.process_groups.min-cpu-seconds": _EXCLUDE,
     "collector.process_groups.min-resident-bytes": _EXCLUDE,
     "collector.process_groups.groups-per-user": "remove it, up to 200 groups of a user are exported by name",
+    "collector.process_groups.pad-command": 'remove it, and query command=~"NAME *", which finds padded names too',
     "collector.dbd.user": _EXCLUDE,
     "collector.scheduler.user": _EXCLUDE,
     "output.push-job": "use output.push-grouping to tell pushed groups apart",
