@@ -203,7 +203,9 @@ class _Scan:
         """Read one process; of slurmstepd only the I/O."""
         self.known[sample.pid] = sample
         if self.io is not None:
-            before = self._last.io.get(sample.pid)
+            # Of one that was slurmstepd until now, or is now, other counts were taken from the same text.
+            is_same_kind = is_stepd == (sample.pid in self._last.stepds)
+            before = self._last.io.get(sample.pid) if is_same_kind else None
             reading = process.io(before)
             if reading is Missing.FAULTY and before is not None:
                 reading = before
