@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 from slurmscope.cluster import completions as sacct
 from slurmscope.cluster.completions import RUN_BUCKETS_SECONDS, Completions, EndedJob, Identity, RunTimes, add_jobs
 from slurmscope.cluster.sources import Sources
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import CommandTimedOut, MalformedAnswer, OutputError
 from slurmscope.core.log import escape, fields
-from slurmscope.core.settings import setting
+from slurmscope.core.settings import duration
 from slurmscope.core.units import parse_seconds
 from slurmscope.exporter.collector import Read, Reading
 from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
@@ -346,17 +346,11 @@ class CompletionsTracker:
 class CompletionsSettings:
     """From when ended jobs are counted."""
 
-    state_file: Path | None = setting(
-        None,
-        help="File that keeps the counters of ended jobs across restarts; without it they restart at 0.",
-        parse=parse_path,
-        metavar="FILE",
+    state_file: Path | None = file_path(
+        None, "File that keeps the counters of ended jobs across restarts; without it they restart at 0."
     )
-    look_back: float = setting(
-        0.0,
-        help="How far back to count ended jobs when there is no state file yet.",
-        parse=parse_seconds,
-        metavar="DURATION",
+    look_back: float = duration(
+        0.0, "How far back to count ended jobs when there is no state file yet.", parse=parse_seconds
     )
 
 

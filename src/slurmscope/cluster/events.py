@@ -151,7 +151,7 @@ class EventOptions:
     """How much is exported."""
 
     reasons: int = setting(
-        50, help="Maximum number of exported reasons; those with the least time are summed as other.", metavar="COUNT"
+        50, "Maximum number of exported reasons; those with the least time are summed as other.", metavar="COUNT"
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import Section, Setting, environment_name, parse_text
+from slurmscope.core.settings import Section, Setting, environment_name, parse_text, setting
 from slurmscope.core.units import format_size
 
 T = TypeVar("T")
@@ -157,6 +157,14 @@ def read_file(path: Path) -> dict[str, object]:
 def own_environment() -> Mapping[str, str]:
     """Return a copy of the environment of this process."""
     return dict(os.environ)
+
+
+def file_path(default: T, help: str, *, key: str = "") -> T:
+    return setting(default, help, parse=parse_path, metavar="FILE", key=key)
+
+
+def folder_path(default: T, help: str) -> T:
+    return setting(default, help, parse=parse_path, metavar="DIR")
 
 
 def parse_path(given: object) -> Path:

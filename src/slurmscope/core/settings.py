@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Declare settings.
 
-A module declares its settings as a frozen dataclass whose fields are made by :func:`setting`, and
-names it in a :class:`Section`. The flag, the key in the file, the environment variable and the line
-in the documentation are all derived from that declaration.
+A module declares its settings as a frozen dataclass whose fields are made by :func:`setting` (or :func:`duration` and
+:func:`choice`, or ``file_path`` and ``folder_path`` of :mod:`slurmscope.core.config`), and names it in a
+:class:`Section`. The flag, the key in the file, the environment variable and the line in the documentation are all
+derived from that declaration.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from slurmscope.core.units import format_duration, format_number, format_size
+from slurmscope.core.units import format_duration, format_number, format_size, parse_positive_seconds
 
 T = TypeVar("T")
 Parse = Callable[[object], object]
@@ -105,10 +106,10 @@ class Section:
             )
 
 
-def setting(  # noqa: PLR0913 - all but the first are keyword-only
+def setting(  # noqa: PLR0913 - all but the first two are keyword-only
     default: T,
-    *,
     help: str,
+    *,
     parse: Parse | None = None,
     metavar: str = "",
     key: str = "",
@@ -132,6 +133,22 @@ def setting(  # noqa: PLR0913 - all but the first are keyword-only
         "is_secret": is_secret,
     }
     return field(default=default, metadata=metadata)
+
+
+def duration(
+    default: float,
+    help: str,
+    *,
+    parse: Parse = parse_positive_seconds,
+    key: str = "",
+    flag: str = "",
+    environment: Sequence[str] = (),
+) -> float:
+    return setting(default, help, parse=parse, metavar=DURATION, key=key, flag=flag, environment=environment)
+
+
+def choice(default: str, words: Iterable[str], help: str) -> str:
+    return setting(default, help, parse=one_of(*words), metavar="|".join(words))
 
 
 def environment_name(flag: str) -> str:

@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import folder_path
 from slurmscope.core.errors import ConfigError, OutputError, SlurmscopeError
 from slurmscope.core.log import fields
-from slurmscope.core.settings import SIZE, parse_text, setting
+from slurmscope.core.settings import SIZE, duration, parse_text, setting
 from slurmscope.core.units import parse_bytes, parse_seconds
 from slurmscope.exporter.textfile import write_textfile
 from slurmscope.http.server.address import Network, parse_networks
@@ -55,28 +55,24 @@ def parse_size(given: object) -> int:
 class InboxSettings:
     """The paths under /metrics/job/ to which batch jobs and scripts push metrics, as to a Pushgateway."""
 
-    enabled: bool = setting(False, help="Accept pushed metrics and expose them beside the exporter's own.")
+    enabled: bool = setting(False, "Accept pushed metrics and expose them beside the exporter's own.")
     networks: tuple[Network, ...] = setting(
         (ip_network("127.0.0.0/8"), ip_network("::1/128")),
-        help="Network that may push while web.config.file requires neither password nor certificate; repeatable.",
+        "Network that may push while web.config.file requires neither password nor certificate; repeatable.",
         parse=parse_networks,
         metavar="NETWORK",
     )
-    directory: Path | None = setting(
-        None,
-        help="Directory that keeps pushed metrics across restarts; without it they are lost. Read at start only.",
-        parse=parse_path,
-        metavar="DIR",
+    directory: Path | None = folder_path(
+        None, "Directory that keeps pushed metrics across restarts; without it they are lost. Read at start only."
     )
-    ttl: float = setting(
+    ttl: float = duration(
         7 * 86_400.0,
-        help="How long a group is exposed after its last push; 0 means forever. ?ttl=DURATION of a push shortens it.",
+        "How long a group is exposed after its last push; 0 means forever. ?ttl=DURATION of a push shortens it.",
         parse=parse_seconds,
-        metavar="DURATION",
     )
     size: int = setting(
         64 * 1024 * 1024,
-        help="Maximum size of all groups together, as text, with one series per 640 bytes. A push may have 1/32 of the "
+        "Maximum size of all groups together, as text, with one series per 640 bytes. A push may have 1/32 of the "
         "bytes and a tenth of the series; there may be a tenth as many groups as series.",
         parse=parse_size,
         metavar=SIZE,

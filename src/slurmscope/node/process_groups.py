@@ -308,9 +308,7 @@ class ProcessGroupOptions:
 
     groups_per_user: int = 200
     """Maximum number of exposed groups per user, those with the most CPU time; the others are summed."""
-    pad_command: bool = setting(
-        False, help=f"Pad the command label to {COMMAND_WIDTH} characters, as an older tool did."
-    )
+    pad_command: bool = setting(False, f"Pad the command label to {COMMAND_WIDTH} characters, as an older tool did.")
 
 
 def collect(options: ProcessGroupOptions, *, process_groups: ProcessTable) -> Iterator[Family]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
-from slurmscope.core.settings import setting
-from slurmscope.core.units import parse_bytes, parse_positive_seconds
+from slurmscope.core.config import file_path
+from slurmscope.core.settings import duration, setting
+from slurmscope.core.units import parse_bytes
 from slurmscope.jobs.queries import CURVES, TOTALS
 from slurmscope.recorder.cluster_charts import CLUSTER_CURVES
 
@@ -44,19 +44,12 @@ def parse_size(given: object) -> int:
 class RecorderSettings:
     """Where and how long samples are kept without Prometheus."""
 
-    file: Path = setting(
-        Path("/var/lib/slurmscope/recorder.db"),
-        help="File for recorded samples.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    interval: float = setting(15.0, help="Interval between samples.", parse=parse_positive_seconds, metavar="DURATION")
-    retention: float = setting(
-        14 * 86400.0, help="How long to keep samples.", parse=parse_positive_seconds, metavar="DURATION"
-    )
+    file: Path = file_path(Path("/var/lib/slurmscope/recorder.db"), "File for recorded samples.")
+    interval: float = duration(15.0, "Interval between samples.")
+    retention: float = duration(14 * 86400.0, "How long to keep samples.")
     max_size: int = setting(
         10 << 30,
-        help="Maximum size of the file; above it, the oldest samples are dropped before recorder.retention.",
+        "Maximum size of the file; above it, the oldest samples are dropped before recorder.retention.",
         parse=parse_size,
         metavar="SIZE",
     )

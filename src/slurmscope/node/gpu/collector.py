@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slurmscope.core.settings import one_of, setting
+from slurmscope.core.settings import choice
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge, info
 from slurmscope.node.gpu.attribution import (
@@ -165,12 +165,11 @@ METRICS = (
 class GpusOptions:
     """How the GPU numbers of Slurm are interpreted."""
 
-    slurm_numbers: str = setting(
+    slurm_numbers: str = choice(
         Numbering.AUTO.value,
-        help="Meaning of the numbers in SLURM_JOB_GPUS: index (as nvidia-smi), minor (device files), or auto (only "
+        [numbering.value for numbering in Numbering],
+        "Meaning of the numbers in SLURM_JOB_GPUS: index (as nvidia-smi), minor (device files), or auto (only "
         "where both agree).",
-        parse=one_of(*(numbering.value for numbering in Numbering)),
-        metavar="auto|index|minor",
     )
 
 
