@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Declare settings.
 
-A module declares its settings as a frozen dataclass whose fields are made by :func:`setting` (or :func:`duration` and
-:func:`choice`, or ``file_path`` and ``folder_path`` of :mod:`slurmscope.core.config`), and names it in a
-:class:`Section`. The flag, the key in the file, the environment variable and the line in the documentation are all
-derived from that declaration.
+A module declares its settings as a frozen dataclass whose fields are made by :func:`setting` (or :func:`duration`,
+:func:`byte_size` and :func:`choice`, or ``file_path`` and ``folder_path`` of :mod:`slurmscope.core.config`), and names
+it in a :class:`Section`. The flag, the key in the file, the environment variable and the line in the documentation are
+all derived from that declaration.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from slurmscope.core.units import format_duration, format_number, format_size, parse_positive_seconds
+from slurmscope.core.units import format_duration, format_number, format_size, parse_bytes, parse_positive_seconds
 
 T = TypeVar("T")
 Parse = Callable[[object], object]
@@ -151,6 +151,16 @@ def choice(default: str, words: Iterable[str], help: str) -> str:
     return setting(default, help, parse=one_of(*words), metavar="|".join(words))
 
 
+def byte_size(default: int, help: str, *, least_bytes: int = 1, key: str = "") -> int:
+    def parse(given: object) -> int:
+        size_bytes = parse_bytes(str(given))
+        if size_bytes < least_bytes:
+            raise ValueError(f"{given!r} is less than the minimum of {format_size(least_bytes)}")
+        return size_bytes
+
+    return setting(default, help, parse=parse, metavar=SIZE, key=key)
+
+
 def environment_name(flag: str) -> str:
     return "SLURMSCOPE_" + flag.replace(".", "_").replace("-", "_").upper()
 
@@ -163,7 +173,6 @@ def parser_for(default: object) -> Parse:
 
 
 def parse_boolean(given: object) -> bool:
-    """Parse true or false."""
     words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
     if isinstance(given, bool):
         return given

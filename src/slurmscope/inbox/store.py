@@ -27,8 +27,8 @@ from pathlib import Path
 from slurmscope.core.config import folder_path
 from slurmscope.core.errors import ConfigError, OutputError, SlurmscopeError
 from slurmscope.core.log import fields
-from slurmscope.core.settings import SIZE, duration, parse_text, setting
-from slurmscope.core.units import parse_bytes, parse_seconds
+from slurmscope.core.settings import byte_size, duration, setting
+from slurmscope.core.units import parse_seconds
 from slurmscope.exporter.textfile import write_textfile
 from slurmscope.http.server.address import Network, parse_networks
 from slurmscope.http.server.request import BadRequest
@@ -45,10 +45,6 @@ from slurmscope.inbox.pushed import (
 from slurmscope.metrics.parse import ParsedFamily
 
 logger = logging.getLogger(__name__)
-
-
-def parse_size(given: object) -> int:
-    return parse_bytes(parse_text(str(given)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +66,10 @@ class InboxSettings:
         "How long a group is exposed after its last push; 0 means forever. ?ttl=DURATION of a push shortens it.",
         parse=parse_seconds,
     )
-    size: int = setting(
+    size: int = byte_size(
         64 * 1024 * 1024,
         "Maximum size of all groups together, as text, with one series per 640 bytes. A push may have 1/32 of the "
         "bytes and a tenth of the series; there may be a tenth as many groups as series.",
-        parse=parse_size,
-        metavar=SIZE,
     )
 
     @property
@@ -85,7 +79,6 @@ class InboxSettings:
 
     @property
     def series(self) -> int:
-        """Return the maximum number of series of all groups together."""
         return self.size // 640
 
     @property
@@ -94,7 +87,6 @@ class InboxSettings:
 
     @property
     def groups(self) -> int:
-        """Return the maximum number of groups."""
         return max(1, self.series // 10)
 
 
@@ -121,7 +113,6 @@ class GroupFiles:
             raise ConfigError(f"push-inbox.directory {directory} is used by another process") from error
 
     def close(self) -> None:
-        """Release the directory."""
         os.close(self._lock)
 
     def load(self) -> Iterator[Group]:
@@ -141,7 +132,6 @@ class GroupFiles:
         write_textfile(self._path(group.key), (group.content(),))
 
     def remove(self, key: Key) -> None:
-        """Remove a group from disk."""
         path = self._path(key)
         try:
             path.unlink(missing_ok=True)
@@ -221,7 +211,6 @@ class GroupStore:
             self._save(group)
 
     def delete(self, labels: Mapping[str, str]) -> None:
-        """Delete a group, if there is one."""
         with self._one_at_a_time():
             self._expire()
             self._remove(key_of(labels))
@@ -243,7 +232,6 @@ class GroupStore:
             return tuple(self._groups[key] for key in sorted(self._groups))
 
     def close(self) -> None:
-        """Release the directory."""
         if self._files:
             self._files.close()
 

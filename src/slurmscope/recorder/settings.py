@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.core.config import file_path
-from slurmscope.core.settings import duration, setting
-from slurmscope.core.units import parse_bytes
+from slurmscope.core.settings import byte_size, duration
 from slurmscope.jobs.queries import CURVES, TOTALS
 from slurmscope.recorder.cluster_charts import CLUSTER_CURVES
 
@@ -32,12 +31,8 @@ CLUSTER_INTERVAL_SECONDS = 60.0
 RECORDED_METRICS = JOB_METRICS | CLUSTER_METRICS
 
 
-def parse_size(given: object) -> int:
-    """Parse a file size of at least 64 MiB; a smaller file could not hold the newest samples."""
-    size = parse_bytes(str(given))
-    if size < 64 << 20:
-        raise ValueError(f"{given!r} is less than the minimum of 64MiB")
-    return size
+LEAST_FILE_BYTES = 64 << 20
+"""A smaller file could not hold the newest samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +42,8 @@ class RecorderSettings:
     file: Path = file_path(Path("/var/lib/slurmscope/recorder.db"), "File for recorded samples.")
     interval: float = duration(15.0, "Interval between samples.")
     retention: float = duration(14 * 86400.0, "How long to keep samples.")
-    max_size: int = setting(
+    max_size: int = byte_size(
         10 << 30,
         "Maximum size of the file; above it, the oldest samples are dropped before recorder.retention.",
-        parse=parse_size,
-        metavar="SIZE",
+        least_bytes=LEAST_FILE_BYTES,
     )

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import duration, setting
-from slurmscope.core.units import parse_bytes
+from slurmscope.core.settings import byte_size, setting
 from slurmscope.exporter.output_settings import parse_labels
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.http.client.credentials import Header, parse_headers
@@ -32,14 +31,6 @@ def parse_external_labels(given: object) -> tuple[str, ...]:
         if item.startswith("__"):
             raise ValueError(f"{item!r}: label names that begin with __ are reserved")
     return items
-
-
-def parse_buffer_size(given: object) -> int:
-    """Parse the size of the buffer in bytes."""
-    size_bytes = parse_bytes(given) if isinstance(given, str) else given
-    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int) or not MIN_BUFFER_BYTES <= size_bytes <= 2**40:
-        raise ValueError(f"{given!r} is not a size between 64KiB and 1TiB, such as 16MiB")
-    return size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +74,11 @@ class RemoteWriteSettings:
         parse=parse_external_labels,
         metavar="NAME=VALUE",
     )
-    buffer_bytes: int = setting(
+    buffer_bytes: int = byte_size(
         16 * 1024 * 1024,
         "Memory for samples that the remote write server has not accepted yet; beyond it, the oldest are dropped.",
         key="remote-write-buffer",
-        parse=parse_buffer_size,
-        metavar="SIZE",
-    )
-    max_age: float = duration(
-        3600.0,
-        "How long to keep samples that the remote write server has not accepted; Prometheus rejects samples that "
-        "are older than about an hour.",
-        key="remote-write-max-age",
+        least_bytes=MIN_BUFFER_BYTES,
     )
 
 
