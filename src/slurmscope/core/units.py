@@ -41,7 +41,6 @@ def parse_seconds(given: object) -> float:
 
 
 def parse_positive_seconds(given: object) -> float:
-    """Parse a duration greater than zero."""
     seconds = parse_seconds(given)
     if seconds <= 0:
         raise ValueError(f"{given!r} is not a duration greater than 0s")

@@ -35,7 +35,6 @@ def parse_textfile(given: object) -> Path:
 
 
 def parse_push_url(given: object) -> str:
-    """Parse the URL of a Pushgateway."""
     url = parse_text(given)
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"{url.rsplit('@', 1)[-1]!r} is not an http:// or https:// URL")

@@ -120,7 +120,6 @@ class UpSettings:
 
 
 def up_sections() -> Iterator[Section]:
-    """Yield the settings of slurmscope up."""
     # Imported here: only this function needs the agent.
     from slurmscope.node.settings import NodeSettings
 
