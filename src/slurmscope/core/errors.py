@@ -103,8 +103,6 @@ class CommandRefused(CommandError):
 class CommandFailed(CommandError):
     """The program exited with a code other than 0, or was killed by a signal."""
 
-    reason = "failed"
-
 
 class ServerError(SourceError):
     """A server returned no usable response."""
