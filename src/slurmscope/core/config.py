@@ -37,6 +37,7 @@ _REMOVED = {
         "collector.process_groups.min-resident-bytes collector.dbd.user collector.scheduler.user"
     ),
     "remove it, up to 200 groups of a user are exported by name": "collector.process_groups.groups-per-user",
+    'remove it, and query command=~"NAME *", which finds padded names too': "collector.process_groups.pad-command",
     "use output.push-grouping to tell pushed groups apart": "output.push-job",
     "use trace.processes, from which the limits of jobs and users follow": (
         "trace.processes-per-job trace.processes-per-user trace.posts-per-job trace.posts-per-user"

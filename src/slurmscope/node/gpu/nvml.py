@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import escape, fields
@@ -256,33 +256,12 @@ LOST_GPU_RESTART_SECONDS = 300.0
 _QUIET = frozenset({GpuReason.NOT_INSTALLED, GpuReason.DRIVER_NOT_LOADED})
 
 
-class Child(Protocol):
-    """Answer commands about GPUs in a separate process."""
-
-    @property
-    def pid(self) -> int:
-        """Return its process id."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Return whether it has ended and was reaped."""
-
-    def request(self, command: str, timeout_seconds: float) -> bytes:
-        """Return the line that answers; raise NvmlUnavailable when there is none."""
-
-    def close(self) -> None:
-        """Let it exit by itself, or kill it."""
-
-    def end(self) -> None:
-        """Kill it."""
-
-
 class NvmlReader:
     """Read the GPUs of this node through a child process. Not thread-safe."""
 
     def __init__(
         self,
-        launch: Callable[[], Child],
+        launch: Callable[[], NvmlProcess],
         *,
         timeout_seconds: float = 5.0,
         start_timeout_seconds: float = START_TIMEOUT_SECONDS,
@@ -300,7 +279,7 @@ class NvmlReader:
         self._energy_seconds = energy_seconds
         self._driver_signs = driver_signs
         self._clock = clock
-        self._process: Child | None = None
+        self._process: NvmlProcess | None = None
         self._is_new = False
         self._started_at = 0.0
         self._energy_at = 0.0
@@ -338,14 +317,14 @@ class NvmlReader:
         is_hanging = self._process is not None and not self._process.is_gone
         return is_hanging or self._clock() < self._next_start
 
-    def _running(self) -> Child:
+    def _running(self) -> NvmlProcess:
         if self._process is None or self._failure is not None:
             self._process = self._launch()
             self._is_new = True
             self._started_at = self._energy_at = self._clock()
         return self._process
 
-    def _ask(self, process: Child) -> NvmlSample:
+    def _ask(self, process: NvmlProcess) -> NvmlSample:
         is_energy_due = self._clock() >= self._energy_at
         if is_energy_due:
             self._energy_at = self._clock() + self._energy_seconds
