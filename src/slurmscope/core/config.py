@@ -66,6 +66,9 @@ REMOVED: Mapping[str, str] = {
     "up.timeout": _FIXED,
     "portal.timeout": _FIXED,
     "mail.timeout": _FIXED,
+    "sd.file-interval": "remove it, the file is written every minute",
+    "completions.look-back": "use completions.state-file, counts then continue over restarts",
+    "collector.events.reasons": "remove it, 50 reasons are exported",
     "reporter.settle": "use reporter.interval, a job is summarized two intervals after its end",
     "reporter.thin-curves-points": "remove it, thinned curves have 60 points",
 }
