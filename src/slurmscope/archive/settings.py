@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from slurmscope.core.config import parse_path
 from slurmscope.core.settings import parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
 
 DEFAULT_URL = "sqlite:////var/lib/slurmscope/archive.db"
 
@@ -88,9 +87,5 @@ class ArchiveSettings:
         parse=parse_path,
         metavar="FILE",
     )
-    timeout: float = setting(
-        10.0,
-        help="Timeout for queries to the archive database.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
+    timeout: float = 10.0
+    """Timeout for queries to the archive database."""

@@ -66,6 +66,10 @@ REMOVED: Mapping[str, str] = {
     "up.timeout": _FIXED,
     "portal.timeout": _FIXED,
     "mail.timeout": _FIXED,
+    "accounting.port": "write accounting.host as HOST:PORT",
+    "accounting.socket": "write the path of the socket in accounting.host",
+    "accounting.timeout": _FIXED,
+    "archive.timeout": _FIXED,
     "reporter.settle": "use reporter.interval, a job is summarized two intervals after its end",
     "reporter.thin-curves-points": "remove it, thinned curves have 60 points",
 }
