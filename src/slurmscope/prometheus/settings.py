@@ -52,6 +52,14 @@ def parse_user(given: object) -> str:
     return text
 
 
+def _file(help: str) -> Path | None:
+    return setting(None, help=help, parse=parse_path, metavar="FILE")
+
+
+def _duration(default: float, help: str) -> float:
+    return setting(default, help=help, parse=parse_positive_seconds, metavar="DURATION")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSettings:
     """The address of Prometheus and the limits of queries."""
@@ -62,24 +70,14 @@ class PrometheusSettings:
         parse=parse_address,
         metavar="URL",
     )
-    bearer_token_file: Path | None = setting(
-        None,
-        help="File with the bearer token for Prometheus; it is read for every query.",
-        parse=parse_path,
-        metavar="FILE",
-    )
+    bearer_token_file: Path | None = _file("File with the bearer token for Prometheus; it is read for every query.")
     user: str = setting(
         "",
         help="User name for basic authentication at Prometheus; needs prometheus.password-file.",
         parse=parse_user,
         metavar="USER",
     )
-    password_file: Path | None = setting(
-        None,
-        help="File with the password of prometheus.user; it is read for every query.",
-        parse=parse_path,
-        metavar="FILE",
-    )
+    password_file: Path | None = _file("File with the password of prometheus.user; it is read for every query.")
     headers: tuple[Header, ...] = setting(
         (),
         help="HTTP header of every query, such as X-Scope-OrgID=TENANT for Mimir; NAME=@FILE reads the value from a "
@@ -88,30 +86,10 @@ class PrometheusSettings:
         metavar="NAME=VALUE",
         is_secret=True,
     )
-    ca_file: Path | None = setting(
-        None,
-        help="File with the CA certificates to verify Prometheus, instead of those of the system.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    cert_file: Path | None = setting(
-        None,
-        help="File with the client certificate for a Prometheus that requires one.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    key_file: Path | None = setting(
-        None,
-        help="File with the key of the client certificate, unless it is in the same file.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    timeout: float = setting(
-        30.0,
-        help="Timeout for queries to Prometheus.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
+    ca_file: Path | None = _file("File with the CA certificates to verify Prometheus, instead of those of the system.")
+    cert_file: Path | None = _file("File with the client certificate for a Prometheus that requires one.")
+    key_file: Path | None = _file("File with the key of the client certificate, unless it is in the same file.")
+    timeout: float = _duration(30.0, "Timeout for queries to Prometheus.")
     max_answer_bytes: int = 64 * 1024 * 1024
     """Maximum size of a Prometheus response; larger queries are split."""
     max_points: int = 11_000
@@ -120,11 +98,8 @@ class PrometheusSettings:
     """Maximum number of concurrent queries to Prometheus."""
     retries: int = 2
     """Number of retries when Prometheus is unreachable or busy."""
-    scrape_interval: float = setting(
-        15.0,
-        help="Interval at which Prometheus scrapes the node agents; curves have no smaller step.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
+    scrape_interval: float = _duration(
+        15.0, "Interval at which Prometheus scrapes the node agents; curves have no smaller step."
     )
     matchers: tuple[Matcher, ...] = setting(
         (),
