@@ -51,8 +51,10 @@ _REMOVED = {
     "remove it, the value is fixed": (
         "prometheus.max-answer-bytes prometheus.max-points prometheus.max-queries prometheus.retries "
         "metrics.label-length-limit gpu. profile.timeout profile.push-interval web.max-requests up.timeout "
-        "portal.timeout mail.timeout output.remote-write-max-age"
+        "portal.timeout mail.timeout accounting.timeout archive.timeout output.remote-write-max-age"
     ),
+    "write accounting.host as HOST:PORT": "accounting.port",
+    "write the path of the socket in accounting.host": "accounting.socket",
     "use reporter.interval, a job is summarized two intervals after its end": "reporter.settle",
     "remove it, thinned curves have 60 points": "reporter.thin-curves-points",
 }
