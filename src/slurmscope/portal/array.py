@@ -52,12 +52,10 @@ class Distribution:
 
     @property
     def bins(self) -> tuple[int, ...]:
-        """Return the number of jobs in each bin."""
         return tuple(each.count for each in self.bars)
 
     @property
     def tallest(self) -> int:
-        """Return the largest number of jobs in a bin."""
         return max(self.bins, default=0)
 
 

@@ -18,8 +18,8 @@ from slurmscope.core.units import format_bytes, format_count, format_ratio, form
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
-from slurmscope.portal.charts import encode_charts, make_data_table
-from slurmscope.portal.context import Context, RequestContext, not_found
+from slurmscope.portal.charts import encode_charts, find_chart, make_data_table
+from slurmscope.portal.context import Context, RequestContext
 from slurmscope.portal.queries import BadQuery, parse_format
 from slurmscope.portal.web.tables import Table, make_table_response
 from slurmscope.reports.page_paths import name_job, parse_job, shown_cluster
@@ -161,10 +161,8 @@ def send_compared_charts(context: Context) -> Response:
 @router.get("/compare/charts/{name}.svg")
 def send_compared_image(context: Context, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one overlaid chart for browsers without scripts."""
-    for chart in overlay_charts(_read_reports(context)):
-        if chart.name == name:
-            return Response(render_chart_svg(chart, width=720, height=260, dark=dark), media_type="image/svg+xml")
-    raise not_found()
+    chart = find_chart(overlay_charts(_read_reports(context)), name)
+    return Response(render_chart_svg(chart, width=720, height=260, dark=dark), media_type="image/svg+xml")
 
 
 def _read_reports(context: RequestContext) -> list[JobReport]:

@@ -71,7 +71,6 @@ class RequestContext:
 
     @property
     def base_path(self) -> str:
-        """Return the path under which the portal is served."""
         return self.services.settings.base_path
 
     @property
@@ -101,7 +100,6 @@ class RequestContext:
 
     @property
     def zone(self) -> tzinfo:
-        """Return the time zone of pictures and forms."""
         return load_zone(self.zone_name)
 
     def find_report(self, shown_id: str) -> JobReport:
