@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -32,6 +32,9 @@ _CHARTS = {
 }
 """Our charts by the names of the older portal's metrics."""
 
+_MODES = {"jobs_user_time": "user", "jobs_system_time": "system"}
+"""The line of the chart that such a metric was."""
+
 router = APIRouter()
 
 
@@ -58,6 +61,9 @@ async def send_plot(context: Context, job_id: str, metric: str) -> Response:
     """Send the chart of one metric as PNG."""
     report = await run_in_threadpool(context.find_report, job_id)
     chart = find_chart(report.charts, _CHARTS.get(metric, ""))
+    if mode := _MODES.get(metric):
+        lines = tuple(line for line in chart.lines if line.label == mode)
+        chart = replace(chart, title=f"{mode.capitalize()} time", lines=lines)
     return Response(await context.documents.chart(chart), media_type="image/png")
 
 
