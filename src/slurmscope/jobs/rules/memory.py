@@ -138,10 +138,11 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     ended = " The job completed all the same: its results may be incomplete."
     had = f" It had {format_bytes(requested)} per node." if requested else ""
     is_step = hit_step_limit(summary)
+    in_all = f" The job as a whole used at most {format_bytes(needed_node_bytes(summary))} of it."
     which = "a step exceeded its own memory limit" if is_step else "the job exceeded its memory limit"
     return Match(
         explanation=f"The kernel killed a process because {which}{count}.{had}"
-        f"{_step_sentence(summary) if is_step else _need_sentence(summary)}"
+        f"{in_all if is_step else _need_sentence(summary)}"
         f"{ended if summary.record.state == 'COMPLETED' else ''}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
         suggestion=_more(summary),
@@ -162,10 +163,6 @@ def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
 def _more(summary: JobSummary) -> str:
     size, count = suggest_after_oom_bytes(summary), max(1, summary.record.node_count)
     return "" if size is None else memory_line_for(summary, size, (summary.record.cpus or 0) / count)
-
-
-def _step_sentence(summary: JobSummary) -> str:
-    return f" The job as a whole used at most {format_bytes(needed_node_bytes(summary))} of it."
 
 
 def _need_sentence(summary: JobSummary) -> str:
