@@ -262,9 +262,10 @@ def _suggested_seconds(suggestion: str) -> int | None:
 
 
 def _has_unused_memory(report: JobReport) -> bool:
-    """Return whether measured memory was not needed, be it as a consequence of another finding."""
+    """Return whether measured memory was not needed to the end, be it as a consequence of another finding."""
     rules = (each.rule for finding in report.findings for each in finding.with_consequences)
-    return "memory_over_requested" in rules and is_memory_measured(report.summary.memory)
+    is_known = report.record.state == "COMPLETED" and is_memory_measured(report.summary.memory)
+    return is_known and "memory_over_requested" in rules
 
 
 def _sets_cores(suggestion: str) -> bool:

@@ -178,6 +178,22 @@ def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
     assert ("#SBATCH --mem=16G",) == header(replace(summary, nodes=nodes))
 
 
+@pytest.mark.parametrize(("state", "expected"), [("COMPLETED", ("#SBATCH --mem=1280M",)), ("CANCELLED", ())])
+def test_memory_gets_smaller_only_after_a_run_that_reached_its_end(state: str, expected: tuple[str, ...]) -> None:
+    # 1 GiB x 1.2, up to 1.25 GiB.
+    summary = make_summary(record={"state": state}, memory={"working_peak_bytes": GIB})
+    assert expected == header(summary)
+    # Five complete runs have shown what the end needs.
+    assert ("#SBATCH --mem=1280M",) == header(summary, *several(5, peak_bytes=GIB))
+
+
+def test_timed_out_job_keeps_the_memory_that_it_may_need_later() -> None:
+    summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, memory={"working_peak_bytes": GIB})
+    assert ("#SBATCH --time=04:30:00",) == header(summary)
+    finding = next(finding for finding in judge(summary) if finding.rule == "memory_over_requested")
+    assert ("", True) == (finding.suggestion, "did not reach its end" in finding.advice)
+
+
 def test_job_that_hung_gets_no_more_time() -> None:
     summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, cpu={"idle_tail_seconds": 2 * HOUR})
     assert "--time" not in "".join(header(summary, *several(9)))
