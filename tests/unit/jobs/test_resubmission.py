@@ -205,6 +205,16 @@ def test_only_the_time_limit_needs_no_note() -> None:
     assert ("", "1-00:00:00") == (made.note, made.changes[0].submitted)
 
 
+@pytest.mark.parametrize(
+    ("least", "expected"),
+    # 2 h x 1.5; Slurm rejects a limit below --time-min, and takes one that is equal.
+    [("60", "03:00:00"), ("05:00:00", "05:00:00"), ("none", "03:00:00")],
+)
+def test_time_limit_is_not_below_the_smallest_one_that_the_job_accepts(least: str, expected: str) -> None:
+    record = submitted(f"--time=1-0 --time-min={least}", time_limit_seconds=86400)
+    assert (f"#SBATCH --time={expected}",) == header(make_summary(record=record))
+
+
 def test_job_without_a_time_limit_gets_none() -> None:
     assert () == header(make_summary(record={"time_limit_seconds": None}), *several(9))
 
