@@ -66,9 +66,10 @@ def test_cores_that_runnable_threads_waited_for_are_kept() -> None:
     crowded = replace(busy(4, "sbatch -c16 x"), mean_running_threads=16.0)
     assert ("", True) == (found(crowded, "cpu_idle").suggestion, "--cpu-bind" in found(crowded, "cpu_idle").advice)
     # 7.6 wanted a core on average.
-    assert "#SBATCH --cpus-per-task=8 --mem=48G" == found(
-        replace(crowded, mean_running_threads=7.6), "cpu_idle"
-    ).suggestion
+    assert (
+        "#SBATCH --cpus-per-task=8 --mem=48G"
+        == found(replace(crowded, mean_running_threads=7.6), "cpu_idle").suggestion
+    )
 
 
 def test_memory_that_was_not_requested_is_not_reported() -> None:
