@@ -120,8 +120,9 @@ def _enough_cores(summary: JobSummary) -> int | None:
     if peak is None or summary.record.node_count > 1:
         return None
     # A step that was started with so many tasks cannot start with fewer cores.
-    wanted = max(peak, summary.mean_running_threads or 0.0)
-    needed = max(1, math.floor(wanted + 0.5), step_tasks(summary) or 1)
+    # A mean over the run, in which the program also starts and ends.
+    wanted = math.ceil((summary.mean_running_threads or 0.0) - 0.1)
+    needed = max(1, math.floor(peak + 0.5), wanted, step_tasks(summary) or 1)
     return needed if is_worthwhile(requested_cores(summary), needed) else None
 
 
