@@ -27,6 +27,11 @@ _TRACE_LIMITS = "use trace.processes, from which the limits of jobs and users fo
 _INBOX_LIMITS = "use push-inbox.size, from which the other limits follow"
 _EXCLUDE = "use metrics.exclude, or metric_relabel_configs in Prometheus"
 _FIXED = "remove it, the value is fixed"
+_SHARED_MIN_RUN = (
+    "memory-over-requested", "cpu-idle", "cpu-uneven-over-time", "core-imbalance", "serial-code",
+    "gpu-held-without-process", "gpu-idle", "gpu-low", "node-imbalance", "too-many-nodes", "scratch-unused",
+)  # fmt: skip
+_FIXED_MIN_RUN = ("memory-growing", "time-over-requested", "metadata-storm", "tiny-requests")
 REMOVED: Mapping[str, str] = {
     "slurm.interval.": "use slurm.poll-limit, or slurm.slow-interval for what changes slowly",
     "collector.lustre.read-metric": _LUSTRE_NAMES,
@@ -66,6 +71,14 @@ REMOVED: Mapping[str, str] = {
     "up.timeout": _FIXED,
     "portal.timeout": _FIXED,
     "mail.timeout": _FIXED,
+    **{f"rules.{rule}.min-run-seconds": "use rules.min-run-seconds" for rule in _SHARED_MIN_RUN},
+    **{f"rules.{rule}.min-run-seconds": _FIXED for rule in _FIXED_MIN_RUN},
+    "rules.cpu-idle.min-cores": _FIXED,
+    "rules.node-imbalance.min-mean-cores": _FIXED,
+    "rules.serial-code.min-runnable-threads": _FIXED,
+    "rules.core-imbalance.min-mean-core-seconds": _FIXED,
+    "rules.too-many-nodes.cores-per-node": "remove it, the sizes of nodes are those of sinfo",
+    "rules.too-many-nodes.memory-per-node-bytes": "remove it, the sizes of nodes are those of sinfo",
     "reporter.settle": "use reporter.interval, a job is summarized two intervals after its end",
     "reporter.thin-curves-points": "remove it, thinned curves have 60 points",
 }
