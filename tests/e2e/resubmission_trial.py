@@ -28,24 +28,13 @@ from tests.processes import as_user, run_slurmscope, serving
 
 # Every job here is short; sites with such jobs would set the same thresholds.
 RULES = """
-[rules.cpu-idle]
-min-run-seconds = 5
-[rules.serial-code]
-min-run-seconds = 5
-[rules.node-imbalance]
-min-run-seconds = 5
-min-mean-cores = 0.02
-[rules.too-many-nodes]
+[rules]
 min-run-seconds = 5
 [rules.memory-over-requested]
-min-run-seconds = 5
 min-unused-bytes = 0
 free-bytes-per-core = 0
 [rules.time-over-requested]
-min-run-seconds = 5
 min-unused-seconds = 0
-[rules.scratch-unused]
-min-run-seconds = 5
 """
 CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
