@@ -42,6 +42,7 @@ _UNMEASURED_ADVICE = (
 _STEP_ADVICE = (
     "Give that step more memory with --mem of its srun, or leave that option out: --mem of the job was enough."
 )
+_UNFINISHED_ADVICE = "The run did not reach its end, and may need more by then: watch the memory of a complete one."
 _UNEVEN_ADVICE = (
     "Memory is requested per node, and one node needed most of it. Divide the data more evenly between the nodes, then "
     "request less."
@@ -65,13 +66,15 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
             advice=_UNMEASURED_ADVICE,
         )
     suggest = _less_per_core if requests_memory_per_core(summary) else _less_per_node
-    suggestion = suggest(summary, requested, peak)
+    is_complete = summary.record.state == "COMPLETED"
+    suggestion = suggest(summary, requested, peak) if is_complete else ""
+    uneven = "" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE
     return Match(
         explanation=f"The job requested {format_bytes(requested)} of memory and needed at most {format_bytes(peak)} "
         f"({format_ratio(peak / requested)}). Other jobs could not use the rest.",
         numbers=numbers,
         suggestion=suggestion,
-        advice="" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE,
+        advice=uneven if is_complete else _UNFINISHED_ADVICE,
         severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * requested else None,
     )
 
