@@ -152,7 +152,7 @@ def make_waiting_view(
         eligible_seconds=job.eligible_seconds,
         start_seconds=job.start_seconds,
         estimated_seconds=job.evaluated_seconds,
-        backfill_seconds=facts.diag.backfill.last_cycle_timestamp if facts.diag else None,
+        backfill_seconds=facts.diag.backfill.timestamp("Last cycle when") if facts.diag else None,
         planned_nodes=job.planned_nodes,
         taken_seconds=queue.taken_at_seconds if queue else None,
         array_job_id=job.array_job_id,
