@@ -169,7 +169,6 @@ TOKEN_VARIABLE = "SLURMSCOPE_TRACE_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     return RunCommand(
         "run",
         callback=_run_given,
