@@ -276,6 +276,7 @@ def test_another_user_cannot_send_for_a_job(traced: TracedLab) -> None:
         used = traced.munge(ALICE, {"job_id": foreign})
         assert (401, "credential") == traced.post(BOB, sample, *used, url)
         # Her token is on the node, where he may not read it.
+        until(lambda: list(traced.tokens.glob(f"{foreign}.*")))
         (file,) = traced.tokens.glob(f"{foreign}.*")
         with pytest.raises(CommandFailed, match="Permission denied"):
             lab.run("cat", str(file), user=BOB)
