@@ -201,7 +201,7 @@ BODY_LIMIT_BYTES = 64 * 1024
 PAGES = 4
 """Pages that are made or sent at the same time: one of all processes takes 17 MB."""
 _BLOCK_BYTES = 64 * 1024
-HIDING_LABELS = frozenset({"user", "username", "jobid"})
+HIDING_LABELS = frozenset({"user", "username", "jobid", "slurm_job"})
 """Labels of the processes' series: if PrivateData hides one of them, no process is shown."""
 
 _DONE = Response(status=NO_CONTENT)
