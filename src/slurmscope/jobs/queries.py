@@ -47,11 +47,7 @@ PROCESS_LABELS = (NODE_LABEL, "step", "rank", "pid", "command")
 
 
 def _traced(metric: str, how: Aggregation, by: tuple[str, ...] = PROCESS_LABELS) -> SeriesQuery:
-    """Query a metric of traced processes, which has the job ID and the node under other labels."""
-    node = DerivedLabel(NODE_LABEL, "host", "(.*)")
-    return SeriesQuery(
-        metric=f"slurm_trace_{metric}", how=how, each=PROCESS_LABELS, by=by, job_label="jobid", derived=(node,)
-    )
+    return SeriesQuery(metric=f"slurm_trace_{metric}", how=how, each=PROCESS_LABELS, by=by)
 
 
 TRACED_CURVES: Mapping[str, SeriesQuery] = {
