@@ -112,7 +112,7 @@ def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mappi
 
 def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> UsedShare:
     record = run.record
-    allocated = record.cpus * run.seconds if record.cpus else None
+    allocated = record.allocated_seconds(run.seconds)[0] if record.cpus else None
     # Every job uses some CPU time: Slurm reports exactly 0 where it does not gather it.
     accounted = record.cpu_seconds if record.has_ended and record.cpu_seconds else None
     measured = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]

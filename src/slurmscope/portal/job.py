@@ -26,6 +26,7 @@ from slurmscope.jobs.render.svg.heat_map import render_heat_map_svg
 from slurmscope.jobs.render.tables import source_sections
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import run_of, runs_of_job
 from slurmscope.jobs.summary import NodeSummary
 from slurmscope.jobs.what_if import describe_outcome, predict
 from slurmscope.portal.charts import encode_charts, find_chart, make_data_table, show_heat_map
@@ -303,7 +304,9 @@ def _find_runs(context: RequestContext, report: JobReport) -> tuple[JobReport, .
             rows = context.archive.find_shown(context.viewer, record.shown_id, cluster=record.cluster)
             if not any(row.submit_seconds != record.submit_seconds for row in rows):
                 return ()
-        return context.archive.find(context.viewer, record.job_id, cluster=record.cluster)
+        found = context.archive.find(context.viewer, record.job_id, cluster=record.cluster)
+        runs = set(map(run_of, runs_of_job(record, [run.record for run in found])))
+        return tuple(run for run in found if run_of(run.record) in runs)
     except ArchiveError:
         # The page is useful without the list of earlier runs.
         return ()
