@@ -17,8 +17,8 @@ FIRST, SECOND = ("n1", "0", ""), ("n1", "1", "")
 
 def summarize(**totals: dict[tuple[str, ...], float]) -> JobSummary:
     """Sum up a job of two hours on two GPUs."""
-    held = {"gpu_jobs": {FIRST: 1.0, SECOND: 1.0}}
-    return summed(make_record(), with_totals(measure_nodes({"n1": 4.0}), **{**held, **totals}))
+    measured = with_totals(measure_nodes({"n1": 4.0}), gpu_jobs={FIRST: 1.0, SECOND: 1.0})
+    return summed(make_record(), with_totals(measured, **totals))
 
 
 def test_seconds_are_shares_of_the_run() -> None:
