@@ -41,6 +41,7 @@ from slurmscope.portal.queries import (
 )
 from slurmscope.portal.web.tables import round_fields
 from slurmscope.portal.zoom import count_points, encode_zoomed, parse_part
+from slurmscope.reports.page_paths import JOB_PATTERN
 
 Text = Annotated[str, Query(max_length=200)]
 Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="Day of submission, in UTC.")]
@@ -174,7 +175,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 router = APIRouter(prefix="/api/v2", responses=ERRORS, tags=["version 2"])
 
-ShownId = Annotated[str, Path(pattern=r"^[0-9]{1,10}([_+][0-9]{1,10})?$", description="Job ID: 12, 12_3 or 12+1.")]
+ShownId = Annotated[
+    str, Path(pattern=f"^{JOB_PATTERN}$", description="Job ID: 12, 12_3, 12+1, or 12_[3-24] for pending tasks.")
+]
 
 
 @router.get("/me")

@@ -38,7 +38,7 @@ from slurmscope.portal.savings import RunComparison, compare_runs
 from slurmscope.portal.staff import make_staff_section
 from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_table, make_table_response
 from slurmscope.portal.zoom import encode_zoomed, find_charted, find_zoomed
-from slurmscope.reports.page_paths import array_path
+from slurmscope.reports.page_paths import array_path, job_path
 from slurmscope.reports.zoom import ZoomedReport
 
 
@@ -87,7 +87,9 @@ _SVG_WIDTH, _SVG_HEIGHT = 720, 260
 
 @router.get("/jobs/{shown_id}")
 def show_job(context: Context, shown_id: str) -> Response:
-    """Show a job, pending or started; the id of an array redirects to the array."""
+    """Show a job, pending or started; the id of an array, or of its pending tasks, redirects to the array."""
+    if "_[" in shown_id:
+        return RedirectResponse(context.base_path + job_path(shown_id, context.cluster), 303)
     if pending := context.find_pending(shown_id):
         return show_pending(context, shown_id, pending)
     report = context.read_report(shown_id)

@@ -114,7 +114,12 @@ class PendingQueue:
     unreadable_rows: int = 0
 
     def find(self, shown_id: str) -> PendingJob | None:
-        """Return a job by its ID as users write it: 12, 12_3 or 12+1; None for a whole array."""
+        """Return a job by its ID as squeue writes it: 12, 12_3, 12+1 or 12_[3-24%2]; None for a whole array."""
+        array_id, bracket, _ = shown_id.partition("_[")
+        if bracket:
+            pending = self.find_array(int(array_id)) if array_id.isdecimal() else ()
+            # Some of these tasks may have started since.
+            return next((job for job in pending if job.shown_id == shown_id), pending[0] if pending else None)
         base, mark, part = shown_id.replace("+", "_").partition("_")
         if not base.isdecimal() or (mark and not part.isdecimal()):
             return None
