@@ -43,7 +43,7 @@ def _command(name: str, action: Callable[..., int], help: str, *more: click.Opti
         params=[*more, *options_for(database_sections())],
         help=help,
         examples=(_example(name), f"slurmscope database {name} --accounting.password-file accounting.password"),
-        shown=("accounting.host", "accounting.socket", "accounting.password-file", "database.admin-user"),
+        shown=("accounting.host", "accounting.password-file", "database.admin-user"),
     )
 
 

@@ -28,11 +28,10 @@ from urllib.parse import parse_qsl
 from slurmscope.cluster.sinfo import NodeGres, can_run_jobs, parse_node_gres, parse_state
 from slurmscope.cluster.sources import Sources
 from slurmscope.core.clock import run_periodically
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError, MalformedAnswer, SourceError
 from slurmscope.core.hostlist import expand_hosts
 from slurmscope.core.settings import Section, parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
 from slurmscope.exporter.collector import Reading
 from slurmscope.exporter.feature import Feature, Host, Running
 from slurmscope.exporter.reading import SharedReading
@@ -231,6 +230,9 @@ AGENT_PORT = 9798
 WAIT_SECONDS = 10.0
 """How long a request waits for sinfo; then it gets the last good list."""
 
+FILE_SECONDS = 60.0
+"""Interval between updates of the file."""
+
 _HEADERS = (("Content-Type", "application/json"), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
@@ -245,21 +247,12 @@ def parse_filter(given: object) -> str:
 class DiscoverySettings:
     """The nodes of the cluster as targets for Prometheus, on the path /sd/nodes and in a file."""
 
-    port: int = setting(AGENT_PORT, help="Port of the targets, unless the request has another one.", metavar="PORT")
-    file: Path | None = setting(
-        None,
-        help="File with the targets, for file_sd_configs of Prometheus; its name ends in .json.",
-        parse=parse_path,
-        metavar="FILE",
+    port: int = setting(AGENT_PORT, "Port of the targets, unless the request has another one.", metavar="PORT")
+    file: Path | None = file_path(
+        None, "File with the targets, for file_sd_configs of Prometheus; its name ends in .json."
     )
     file_filter: str = setting(
-        "",
-        help="Filters for the file, as in the address: partition=gpu&port=9100.",
-        parse=parse_filter,
-        metavar="FILTER",
-    )
-    file_interval: float = setting(
-        60.0, help="Interval between updates of the file.", parse=parse_positive_seconds, metavar="DURATION"
+        "", "Filters for the file, as in the address: partition=gpu&port=9100.", parse=parse_filter, metavar="FILTER"
     )
 
 
@@ -275,7 +268,9 @@ NODE_TARGETS = Reading(name="node_targets", read=read_nodes, keep_seconds=math.i
 class Discovery:
     """Answer the path, and keep the file up to date."""
 
-    def __init__(self, settings: DiscoverySettings, reading: SharedReading) -> None:
+    def __init__(
+        self, settings: DiscoverySettings, reading: SharedReading, *, file_seconds: float = FILE_SECONDS
+    ) -> None:
         """Check the settings; raise ConfigError if one cannot be used."""
         if not 1 <= settings.port <= HIGHEST_PORT:
             raise ConfigError(f"sd.port is {settings.port}, not a port from 1 to {HIGHEST_PORT}")
@@ -285,6 +280,7 @@ class Discovery:
             )
         self._settings = settings
         self._reading = reading
+        self._file_seconds = file_seconds
         link_text = "Nodes of the cluster, for http_sd_configs of Prometheus."
         self.routes: Mapping[str, Route] = {
             PATH: Route(answer=self.answer, find_upload=lambda _: None, methods=("GET", "HEAD"), link_text=link_text)
@@ -314,7 +310,7 @@ class Discovery:
         def write() -> None:
             write_textfile(path, [self._targets(selection)])
 
-        with run_periodically("file_sd", self._settings.file_interval, write):
+        with run_periodically("file_sd", self._file_seconds, write):
             yield
 
     def _targets(self, selection: Selection) -> bytes:

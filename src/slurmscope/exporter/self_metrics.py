@@ -29,30 +29,6 @@ PROC_SELF = Path("/proc/self")
 PROC_STAT = Path("/proc/stat")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnProcess:
-    """The resource use of this process."""
-
-    cpu_seconds: float
-    resident_bytes: int
-    virtual_bytes: int
-    start_time_seconds: float
-    open_files: int
-    open_files_limit: int
-    threads: int
-
-
-def read_own_process() -> OwnProcess | None:
-    """Read ``/proc/self``; None where procfs is not mounted."""
-    try:
-        stat = (PROC_SELF / "stat").read_bytes()
-        boot = (PROC_STAT).read_bytes()
-        open_files = len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only, at every scrape
-    except OSError:
-        return None
-    return parse_own_process(stat, boot, open_files)
-
-
 def raise_open_files_limit(wanted: int) -> int:
     """Raise the limit of open files as far as this process may; return the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -61,22 +37,6 @@ def raise_open_files_limit(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         return most
     return wanted if soft == resource.RLIM_INFINITY else soft
-
-
-def parse_own_process(stat: bytes, boot: bytes, open_files: int) -> OwnProcess:
-    """Parse the fields after the last parenthesis: the command name may contain any character."""
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    ticks = os.sysconf("SC_CLK_TCK")
-    boot_seconds = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith(b"btime "))
-    return OwnProcess(
-        cpu_seconds=(int(fields[11]) + int(fields[12])) / ticks,
-        resident_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
-        virtual_bytes=int(fields[20]),
-        start_time_seconds=boot_seconds + int(fields[19]) / ticks,
-        open_files=open_files,
-        open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        threads=int(fields[17]),
-    )
 
 
 BUILD_INFO = info("slurmscope_build_info", "Version of slurmscope and of the Python it runs on.", "version", "python")
@@ -190,20 +150,22 @@ def reading_families(all_readings: Mapping[str, SharedReading]) -> Iterator[Fami
 
 def process_families() -> Iterator[Family]:
     """Yield the standard process metrics; nothing if procfs cannot be read."""
-    if own := read_own_process():
-        yield from _process_families(own)
-
-
-def _process_families(own: OwnProcess) -> Iterator[Family]:
-    for metric, value in (
-        (CPU, own.cpu_seconds),
-        (RESIDENT, own.resident_bytes),
-        (VIRTUAL, own.virtual_bytes),
-        (START, own.start_time_seconds),
-        (OPEN_FILES, own.open_files),
-        (OPEN_FILES_LIMIT, own.open_files_limit),
-    ):
-        yield Family(metric, {(): value})
+    try:
+        stat = (PROC_SELF / "stat").read_bytes()
+        boot = PROC_STAT.read_bytes()
+        open_files = len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only, at every scrape
+    except OSError:
+        return
+    # After the last parenthesis: the command name may contain any character.
+    numbers = stat[stat.rindex(b")") + 2 :].split()
+    ticks = os.sysconf("SC_CLK_TCK")
+    boot_seconds = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith(b"btime "))
+    yield Family(CPU, {(): (int(numbers[11]) + int(numbers[12])) / ticks})
+    yield Family(RESIDENT, {(): int(numbers[21]) * os.sysconf("SC_PAGE_SIZE")})
+    yield Family(VIRTUAL, {(): int(numbers[20])})
+    yield Family(START, {(): boot_seconds + int(numbers[19]) / ticks})
+    yield Family(OPEN_FILES, {(): open_files})
+    yield Family(OPEN_FILES_LIMIT, {(): resource.getrlimit(resource.RLIMIT_NOFILE)[0]})
 
 
 def _known(samples: Mapping[Labels, float | None]) -> dict[Labels, float]:

@@ -24,7 +24,6 @@ from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, CommandMiss
 from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.exporter.doctor import ADVICE as EXPORTER_ADVICE
-from slurmscope.exporter.doctor import Examination
 from slurmscope.jobs.record import JobAccounting
 from slurmscope.jobs.render.formatting import format_elapsed, format_time
 from slurmscope.portal.settings import PortalSettings, check_settings
@@ -62,20 +61,18 @@ ListCheckpoints = Callable[[str], Mapping[str, str]]
 """Return the stored texts under all names that begin with a text, by the rest of the name."""
 
 
-def examine_portal(config: Config, environment: Mapping[str, str]) -> Examination:
+def examine_portal(config: Config, environment: Mapping[str, str]) -> tuple[Check, ...]:
     """Check every dependency of the portal once."""
     commands = SlurmCommands(config.of(SlurmSettings), environment)
     accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=True)
-    return Examination(
-        checks=(
-            _check("settings", lambda: _check_settings(config)),
-            *_check_archive(config, accounting),
-            *check_slurm(commands.run, environment),
-            *_check_controllers(commands, _names(accounting)),
-            *_check_accounts(accounting, config.of(AccountingSettings)),
-            _check("coordinators", lambda: _check_coordinators(commands)),
-            *_check_series(config.of(PrometheusSettings), commands),
-        )
+    return (
+        _check("settings", lambda: _check_settings(config)),
+        *_check_archive(config, accounting),
+        *check_slurm(commands.run, environment),
+        *_check_controllers(commands, _names(accounting)),
+        *_check_accounts(accounting, config.of(AccountingSettings)),
+        _check("coordinators", lambda: _check_coordinators(commands)),
+        *_check_series(config.of(PrometheusSettings), commands),
     )
 
 

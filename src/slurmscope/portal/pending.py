@@ -150,7 +150,7 @@ def make_waiting_view(
         meaning=known.meaning,
         action=known.action.replace("JOBID", str(_find_target(job))),
         estimated_seconds=job.evaluated_seconds,
-        backfill_seconds=facts.diag.backfill.last_cycle_timestamp if facts.diag else None,
+        backfill_seconds=facts.diag.backfill.timestamp("Last cycle when") if facts.diag else None,
         taken_seconds=queue.taken_at_seconds if queue else None,
         tasks=job.task_count,
         cores=job.cpus,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path, folder_path
 from slurmscope.core.errors import (
     CommandError,
     CommandFailed,
@@ -32,8 +32,7 @@ from slurmscope.core.errors import (
     MalformedAnswer,
 )
 from slurmscope.core.log import escape
-from slurmscope.core.settings import one_of, parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
+from slurmscope.core.settings import choice, duration, parse_text, setting
 from slurmscope.http.client.address import ServerAddress, parse_address
 
 OUTPUT_LIMIT_BYTES = 512 * 1024 * 1024
@@ -312,60 +311,39 @@ def parse_rest_url(given: object) -> ServerAddress:
 class SlurmSettings:
     """How Slurm's commands and slurmrestd are called."""
 
-    bin_path: Path | None = setting(
-        None,
-        help="Folder with Slurm's commands; default is to search PATH.",
-        parse=parse_path,
-        metavar="DIR",
-    )
-    poll_limit: float = setting(
+    bin_path: Path | None = folder_path(None, "Folder with Slurm's commands; default is to search PATH.")
+    poll_limit: float = duration(
         10.0,
-        help="Minimum interval between Slurm calls of the same kind, regardless of the number of scrapes.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
+        "Minimum interval between Slurm calls of the same kind, regardless of the number of scrapes.",
         environment=("POLL_LIMIT",),
     )
-    timeout: float = setting(
-        8.0,
-        help="Timeout for Slurm commands and slurmrestd requests.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-        environment=("CLI_TIMEOUT",),
-    )
-    private_data: str = setting(
+    timeout: float = duration(8.0, "Timeout for Slurm commands and slurmrestd requests.", environment=("CLI_TIMEOUT",))
+    private_data: str = choice(
         "respect",
-        help="Slurm's PrivateData: respect drops series by user, job or account that it hides; ignore exposes them.",
-        parse=one_of("respect", "ignore"),
-        metavar="respect|ignore",
+        ("respect", "ignore"),
+        "Slurm's PrivateData: respect drops series by user, job or account that it hides; ignore exposes them.",
     )
-    backend: str = setting(
+    backend: str = choice(
         "text",
-        help="Source of jobs and nodes: Slurm commands with text or json output, or slurmrestd (rest), which needs"
+        ("text", "json", "rest"),
+        "Source of jobs and nodes: Slurm commands with text or json output, or slurmrestd (rest), which needs"
         " SLURM_BITSTR_LEN=0 in its environment.",
-        parse=one_of("text", "json", "rest"),
-        metavar="text|json|rest",
     )
     rest_url: ServerAddress | None = setting(
         None,
-        help="Address of slurmrestd, for the rest backend: http[s]://HOST:PORT or unix:/PATH.",
+        "Address of slurmrestd, for the rest backend: http[s]://HOST:PORT or unix:/PATH.",
         parse=parse_rest_url,
         metavar="URL",
     )
-    rest_token_file: Path | None = setting(
-        None,
-        help="File with the JSON Web Token for slurmrestd; it is reread when it changes.",
-        parse=parse_path,
-        metavar="FILE",
+    rest_token_file: Path | None = file_path(
+        None, "File with the JSON Web Token for slurmrestd; it is reread when it changes."
     )
     rest_user: str = setting(
-        "",
-        help="User name to send with the token; required by Slurm 22.05 only.",
-        parse=parse_header_word,
-        metavar="USER",
+        "", "User name to send with the token; required by Slurm 22.05 only.", parse=parse_header_word, metavar="USER"
     )
     rest_version: str = setting(
         "",
-        help="API version of slurmrestd, such as v0.0.42; default is the newest that both sides support.",
+        "API version of slurmrestd, such as v0.0.42; default is the newest that both sides support.",
         parse=parse_version,
         metavar="VERSION",
     )

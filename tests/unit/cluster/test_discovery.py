@@ -35,7 +35,7 @@ class Slurm:
 def make(slurm: Slurm, **settings: object) -> Discovery:
     """Set up service discovery."""
     reading = SharedReading("node_targets", slurm.read, interval_seconds=0.0, keep_seconds=float("inf"))
-    return Discovery(DiscoverySettings(**settings), reading)  # type: ignore[arg-type]
+    return Discovery(DiscoverySettings(**settings), reading, file_seconds=0.05)  # type: ignore[arg-type]
 
 
 def get(discovery: Discovery, query: str = "") -> Response:
@@ -79,7 +79,7 @@ def test_unknown_filter_is_refused() -> None:
 
 def test_file_follows_the_cluster_and_stays_while_slurm_does_not_answer(tmp_path: Path) -> None:
     path = tmp_path / "nodes.json"
-    discovery = make(slurm := Slurm(), file=path, file_filter="partition=n&port=9100", file_interval=0.05)
+    discovery = make(slurm := Slurm(), file=path, file_filter="partition=n&port=9100")
     slurm.is_down = True
     with discovery.open():
         slurm.is_down = False
@@ -101,7 +101,6 @@ def test_without_a_file_none_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        {"sd.file-interval": "0s"},
         {"sd.port": "0"},
         {"sd.port": "70000"},
         {"sd.file": "/tmp/nodes"},

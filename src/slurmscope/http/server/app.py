@@ -199,7 +199,6 @@ class ExporterApp:
         self._routes = {**own, telemetry_path: self._answer_scrape}
 
     def __call__(self, request: HttpRequest) -> Response:
-        """Answer a request, or say why it has no answer."""
         answer = self._routes.get(request.path)
         methods: tuple[str, ...] = _METHODS
         if answer is None and (route := self._find_route(request.path)) is not None:

@@ -23,7 +23,6 @@ class PageSlots:
     """The pages that are being made or sent, up to ``limit``; 0 means no limit. Safe from any thread."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start without pages."""
         self._limit = limit
         self._clock = clock
         self._pages: set[Page] = set()
@@ -75,7 +74,6 @@ class Page:
     """Iterate over the blocks of one page; ``waiting_since`` is None while a block is being made."""
 
     def __init__(self, slots: PageSlots) -> None:
-        """Start without blocks."""
         self.waiting_since: float | None = None
         self.blocks: Iterator[bytes] = iter(())
         self._slots = slots
@@ -101,7 +99,6 @@ class Page:
         return blocks
 
     def close(self) -> None:
-        """Give the slot back."""
         self._slots.release(self)
 
 

@@ -88,7 +88,6 @@ class HttpRequest:
 
     @property
     def has_body(self) -> bool:
-        """Return whether a body follows the head."""
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0").strip("0") != ""
 
 

@@ -64,7 +64,6 @@ class ParkedConnections:
         self._is_stopping = False
 
     def park(self, connection: Connection) -> None:
-        """Take over a connection."""
         with self._lock:
             descriptor = connection.descriptor
             if descriptor >= 0 and not self._is_stopping:
