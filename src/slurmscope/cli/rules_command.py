@@ -48,14 +48,17 @@ def make_command() -> click.Command:
 
 
 def _list(config: Config) -> Iterator[str]:
-    thresholds = thresholds_of(config)
     for rule in RULES:
         yield f"{rule.id}  ({rule.severity}, {rule.subject})"
         yield f"    {rule.title}. Needs: {rule.needs}."
-        section = rule_section(rule.id)
-        for declared in section.settings() if section else ():
-            value = thresholds[f"{rule.id}.{declared.attribute}"]
-            yield f"    {declared.key} = {declared.format(value)}  {declared.help}"
+        yield from (f"    {line}" for line in _list_thresholds(config, rule.id))
+    yield from ("For most rules:", *_list_thresholds(config, ""))
+
+
+def _list_thresholds(config: Config, rule_id: str) -> Iterator[str]:
+    section = rule_section(rule_id)
+    for declared in section.settings() if section else ():
+        yield f"{declared.key} = {declared.format(config.values[declared.key].value)}  {declared.help}"
 
 
 def _test(*, days: int, **given: object) -> int:

@@ -232,7 +232,7 @@ def _execute_with_gpus(runner: Runner, plan: RunPlan, choices: RunChoices, envir
         return _execute(runner, plan, choices, environment)
     from slurmscope.run.gpu_watch import watch_gpus
 
-    watch = watch_gpus(runner, environment, plan.sample_rate)
+    watch = watch_gpus(runner, environment)
     runner.starters.append(watch.start)
     return replace(_execute(runner, plan, choices, environment), gpu_samples=watch.end())
 

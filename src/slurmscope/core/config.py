@@ -51,10 +51,25 @@ _REMOVED = {
     "remove it, the value is fixed": (
         "prometheus.max-answer-bytes prometheus.max-points prometheus.max-queries prometheus.retries "
         "metrics.label-length-limit gpu. profile.timeout profile.push-interval web.max-requests up.timeout "
-        "portal.timeout mail.timeout accounting.timeout archive.timeout output.remote-write-max-age"
+        "portal.timeout mail.timeout accounting.timeout archive.timeout output.remote-write-max-age "
+        "rules.memory-growing.min-run-seconds rules.time-over-requested.min-run-seconds "
+        "rules.metadata-storm.min-run-seconds rules.tiny-requests.min-run-seconds "
+        "rules.cpu-idle.min-cores rules.node-imbalance.min-mean-cores "
+        "rules.serial-code.min-runnable-threads rules.core-imbalance.min-mean-core-seconds"
     ),
     "write accounting.host as HOST:PORT": "accounting.port",
     "write the path of the socket in accounting.host": "accounting.socket",
+    "use rules.min-run-seconds": (
+        "rules.memory-over-requested.min-run-seconds rules.cpu-idle.min-run-seconds "
+        "rules.cpu-uneven-over-time.min-run-seconds rules.core-imbalance.min-run-seconds "
+        "rules.serial-code.min-run-seconds rules.gpu-held-without-process.min-run-seconds "
+        "rules.gpu-idle.min-run-seconds rules.gpu-low.min-run-seconds "
+        "rules.node-imbalance.min-run-seconds rules.too-many-nodes.min-run-seconds "
+        "rules.scratch-unused.min-run-seconds"
+    ),
+    "remove it, the sizes of nodes are those of sinfo": (
+        "rules.too-many-nodes.cores-per-node rules.too-many-nodes.memory-per-node-bytes"
+    ),
     "use reporter.interval, a job is summarized two intervals after its end": "reporter.settle",
     "remove it, thinned curves have 60 points": "reporter.thin-curves-points",
 }

@@ -27,8 +27,7 @@ from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS, format_bytes
 from slurmscope.jobs.charts import fold_lines
 from slurmscope.jobs.curves import align
-from slurmscope.jobs.render.contents import LabelledText
-from slurmscope.jobs.render.formatting import format_day
+from slurmscope.jobs.render.formatting import LabelledText, format_day
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
 from slurmscope.jobs.series import Series

@@ -18,8 +18,7 @@ from slurmscope.core.units import (
     format_some,
 )
 from slurmscope.jobs.render import contents
-from slurmscope.jobs.render.contents import LabelledText
-from slurmscope.jobs.render.formatting import format_time, show
+from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.render.text import BLOCKS, TextPage, draw_sparkline, pad
 from slurmscope.jobs.report import Chart
