@@ -60,7 +60,7 @@ def test_form_keeps_what_was_given() -> None:
     ],
 )
 def test_empty_fields_show_what_was_submitted(values: dict[str, object], shown: tuple[str, ...]) -> None:
-    view = show_submitted(make_record(**values))
+    view = show_submitted(make_record(4711, **values))
     assert shown == (view.cores, view.memory, view.time)
 
 
