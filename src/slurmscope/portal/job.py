@@ -32,7 +32,7 @@ from slurmscope.jobs.what_if import describe_outcome, predict
 from slurmscope.portal.charts import encode_charts, find_chart, make_data_table, show_heat_map
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.job_script import may_see_script
-from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request
+from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request, show_submitted
 from slurmscope.portal.pending import pending_of_report, show_pending
 from slurmscope.portal.queries import NUMBER, BadQuery
 from slurmscope.portal.savings import RunComparison, compare_runs
@@ -275,6 +275,7 @@ def _render_body(
         sections=source_sections(report),
         header=describe_resubmission(report),
         what_if=what_if,
+        submitted=show_submitted(report.record),
         charts=[(chart, make_data_table(chart)) for chart in folded],
         heat_maps=() if is_update else [show_heat_map(heat_map) for heat_map in find_heat_maps(report)],
         is_update=is_update,
