@@ -27,6 +27,8 @@ from slurmscope.metrics.guard import Guard
 
 PROC_SELF = Path("/proc/self")
 PROC_STAT = Path("/proc/stat")
+UNLIMITED = float(2**64 - 1)
+"""What other exporters serve for memory without a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,9 @@ class OwnProcess:
     open_files: int
     open_files_limit: int
     threads: int
+    virtual_limit_bytes: float = UNLIMITED
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
 
 
 def read_own_process() -> OwnProcess | None:
@@ -50,7 +55,25 @@ def read_own_process() -> OwnProcess | None:
         open_files = len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only, at every scrape
     except OSError:
         return None
-    return parse_own_process(stat, boot, open_files)
+    try:
+        received, sent = parse_octets((PROC_SELF / "net" / "netstat").read_bytes())
+    except OSError:
+        received = sent = None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return replace(
+        parse_own_process(stat, boot, open_files),
+        virtual_limit_bytes=UNLIMITED if limit == resource.RLIM_INFINITY else limit,
+        received_bytes=received,
+        sent_bytes=sent,
+    )
+
+
+def parse_octets(netstat: bytes) -> tuple[int | None, int | None]:
+    """Return the bytes that IP received and sent: one line has the names, the next the numbers."""
+    names, *numbers = [line.split()[1:] for line in netstat.splitlines() if line.startswith(b"IpExt:")] or [[]]
+    found = dict(zip(names, numbers[0], strict=False)) if numbers else {}
+    received, sent = (int(found[key]) if key in found else None for key in (b"InOctets", b"OutOctets"))
+    return received, sent
 
 
 def raise_open_files_limit(wanted: int) -> int:
@@ -124,11 +147,16 @@ CPU = counter("process_cpu_seconds_total", "User and system CPU time spent in se
 RESIDENT = gauge("process_resident_memory_bytes", "Resident memory size in bytes.")
 VIRTUAL = gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.")
 START = gauge("process_start_time_seconds", "Start time of the process since the Unix epoch in seconds.")
+VIRTUAL_LIMIT = gauge("process_virtual_memory_max_bytes", "Limit of virtual memory; 2^64 - 1 if there is none.")
+RECEIVED = counter(
+    "process_network_receive_bytes_total", "Bytes that IP received, in the network namespace of the process."
+)
+SENT = counter("process_network_transmit_bytes_total", "Bytes that IP sent, in the network namespace of the process.")
 OPEN_FILES = gauge("process_open_fds", "Number of open file descriptors.")
 OPEN_FILES_LIMIT = gauge("process_max_fds", "Maximum number of open file descriptors.")
 
 READING_METRICS = (AGE, READ_DURATION, READS, READ_ERRORS)
-PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, START, OPEN_FILES, OPEN_FILES_LIMIT)
+PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, VIRTUAL_LIMIT, START, OPEN_FILES, OPEN_FILES_LIMIT, RECEIVED, SENT)
 SELF_METRICS = (
     BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD, RELOAD_TIME,
     *PROCESS_METRICS,
@@ -199,11 +227,14 @@ def _process_families(own: OwnProcess) -> Iterator[Family]:
         (CPU, own.cpu_seconds),
         (RESIDENT, own.resident_bytes),
         (VIRTUAL, own.virtual_bytes),
+        (VIRTUAL_LIMIT, own.virtual_limit_bytes),
         (START, own.start_time_seconds),
         (OPEN_FILES, own.open_files),
         (OPEN_FILES_LIMIT, own.open_files_limit),
+        (RECEIVED, own.received_bytes),
+        (SENT, own.sent_bytes),
     ):
-        yield Family(metric, {(): value})
+        yield Family(metric, {} if value is None else {(): value})
 
 
 def _known(samples: Mapping[Labels, float | None]) -> dict[Labels, float]:
