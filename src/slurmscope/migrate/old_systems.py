@@ -89,8 +89,8 @@ def _was_rounded(change: SeriesChange, _: Pages) -> bool:
 
 
 _ROUNDED = Reason("exact; it was rounded, without operations below one per second", _was_rounded)
-_MORE_PROCESSES = Reason("all processes of the job count", at_least())
-_ENDED = Reason("ended processes still count, so it never falls", at_least())
+_MORE_PROCESSES = Reason("all processes of the job count; every second one was skipped", at_least())
+_ENDED = Reason("all processes count, ended ones too, so it never falls; every second one was skipped", at_least())
 
 CLUSTER_EXPORTER = OldSystem(
     page="cluster-exporter",
@@ -120,7 +120,7 @@ _JOBS = (
             )
         ],
     ),
-    old("jobs_opened_files", reasons=[Reason("all processes count; every second one was skipped", at_least())]),
+    old("jobs_opened_files", reasons=[_MORE_PROCESSES]),
     old(
         "jobs_thread_count",
         note="`jobs_program_threads` is the sum over all processes of a name",
