@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 from slurmscope.cluster import completions as sacct
 from slurmscope.cluster.completions import RUN_BUCKETS_SECONDS, Completions, EndedJob, Identity, RunTimes, add_jobs
 from slurmscope.cluster.sources import Sources
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import CommandTimedOut, MalformedAnswer, OutputError
 from slurmscope.core.log import escape, fields
-from slurmscope.core.settings import setting
 from slurmscope.exporter.collector import Read, Reading
 from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
 from slurmscope.slurm.command import RunCommand, random_separator
@@ -344,11 +343,8 @@ class CompletionsTracker:
 class CompletionsSettings:
     """Where the counts of ended jobs are kept."""
 
-    state_file: Path | None = setting(
-        None,
-        help="File that keeps the counters of ended jobs across restarts; without it they restart at 0.",
-        parse=parse_path,
-        metavar="FILE",
+    state_file: Path | None = file_path(
+        None, "File that keeps the counters of ended jobs across restarts; without it they restart at 0."
     )
 
 

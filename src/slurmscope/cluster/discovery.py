@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl
 from slurmscope.cluster.sinfo import NodeGres, can_run_jobs, parse_node_gres, parse_state
 from slurmscope.cluster.sources import Sources
 from slurmscope.core.clock import run_periodically
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError, MalformedAnswer, SourceError
 from slurmscope.core.hostlist import match_hosts
 from slurmscope.core.settings import Section, parse_text, setting
@@ -257,18 +257,12 @@ def parse_filter(given: object) -> str:
 class DiscoverySettings:
     """The nodes of the cluster as targets for Prometheus, on the path /sd/nodes and in a file."""
 
-    port: int = setting(AGENT_PORT, help="Port of the targets, unless the request has another one.", metavar="PORT")
-    file: Path | None = setting(
-        None,
-        help="File with the targets, for file_sd_configs of Prometheus; its name ends in .json.",
-        parse=parse_path,
-        metavar="FILE",
+    port: int = setting(AGENT_PORT, "Port of the targets, unless the request has another one.", metavar="PORT")
+    file: Path | None = file_path(
+        None, "File with the targets, for file_sd_configs of Prometheus; its name ends in .json."
     )
     file_filter: str = setting(
-        "",
-        help="Filters for the file, as in the address: partition=gpu&port=9100.",
-        parse=parse_filter,
-        metavar="FILTER",
+        "", "Filters for the file, as in the address: partition=gpu&port=9100.", parse=parse_filter, metavar="FILTER"
     )
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.core.check import Check
@@ -80,24 +79,13 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examination:
-    """The results of all checks."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def is_healthy(self) -> bool:
-        return all(check.is_good for check in self.checks)
-
-
-def examine(features: OpenFeatures, collectors: Iterable[Collector]) -> Examination:
+def examine(features: OpenFeatures, collectors: Iterable[Collector]) -> tuple[Check, ...]:
     """Read every source that the collectors need once, then run the checks of the exporter itself."""
     needed: dict[str, list[str]] = {}
     for collector in collectors:
         for name in collector.reading_names:
             needed.setdefault(name, []).append(collector.name)
-    return Examination(checks=(*_check_readings(features, needed), *features.checks()))
+    return (*_check_readings(features, needed), *features.checks())
 
 
 def _check_readings(features: OpenFeatures, needed: dict[str, list[str]]) -> Iterator[Check]:

@@ -157,7 +157,6 @@ class Group:
         return (self.pushed_at or self.failed_at) + ttl_seconds
 
     def content(self) -> bytes:
-        """Return the content of the group's file."""
         head = {
             "version": VERSION,
             "labels": dict(self.labels),

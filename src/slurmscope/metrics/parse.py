@@ -168,7 +168,6 @@ class _Page:
         return self._take_comment(line) if line.startswith("#") else self._take_sample(line)
 
     def close(self) -> ParsedFamily | None:
-        """Return the last family at the end of the page."""
         if not self._is_text and not self._is_ended:
             raise self._malformed("# EOF is missing, so the page is truncated")
         return self._finished()

@@ -240,11 +240,7 @@ PSEUDO_EXPORTER = OldSystem(
                     "ram_usage",
                     note="sums of what ps shows, as before. Above 200 groups per user the rest is one series",
                     reasons=[
-                        Reason(
-                            "`command` is not padded to 16 characters, unless `--collector.process_groups.pad-command` "
-                            "is set",
-                            _was_padded,
-                        ),
+                        Reason("`command` is not padded to 16 characters", _was_padded),
                         Reason("names of users are whole; they were cut, or replaced by the user ID", _was_cut),
                     ],
                 ),

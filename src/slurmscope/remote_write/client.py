@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_SETTINGS = {"age": "--output.remote-write-max-age", "size": "--output.remote-write-buffer"}
+MAX_AGE_SECONDS = 3600.0
+"""How long samples are kept that the server has not accepted: Prometheus rejects older ones."""
 
 
 class BufferedRequest(NamedTuple):
@@ -38,12 +39,11 @@ class BufferedRequest(NamedTuple):
 class RequestBuffer:
     """Queue requests in order; thread-safe."""
 
-    def __init__(self, *, max_bytes: int, max_age_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Set the bounds; beyond them the oldest requests are dropped."""
+    def __init__(self, *, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Set the size; beyond it, or when they are too old, the oldest requests are dropped."""
         self.dropped: Counter[str] = Counter()
         """Dropped samples by reason: size or age."""
         self._max_bytes = max_bytes
-        self._max_age_seconds = max_age_seconds
         self._clock = clock
         self._queue: deque[BufferedRequest] = deque()
         self._bytes = 0
@@ -52,7 +52,6 @@ class RequestBuffer:
 
     @property
     def bytes(self) -> int:
-        """Return the size of the queued requests."""
         return self._bytes
 
     @property
@@ -61,7 +60,6 @@ class RequestBuffer:
             return sum(entry.request.samples for entry in self._queue)
 
     def add(self, request: WriteRequest) -> None:
-        """Append a new request."""
         with self._changed:
             self._queue.append(BufferedRequest(request, self._clock()))
             self._bytes += len(request.body)
@@ -95,13 +93,13 @@ class RequestBuffer:
             self._changed.notify_all()
 
     def _drop_excess(self) -> None:
-        oldest = self._clock() - self._max_age_seconds
+        oldest = self._clock() - MAX_AGE_SECONDS
         while self._queue and (self._is_too_large() or self._queue[0].made_at < oldest):
             entry = self._queue.popleft()
             reason = "age" if entry.made_at < oldest else "size"
             self._bytes -= len(entry.request.body)
             self.dropped[reason] += entry.request.samples
-            described = fields(reason, setting=_SETTINGS[reason], samples=entry.request.samples)
+            described = fields(reason, reason=reason, samples=entry.request.samples)
             logger.warning("samples that were not sent yet are dropped", extra=described)
 
     def _is_too_large(self) -> bool:

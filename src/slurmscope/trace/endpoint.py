@@ -19,7 +19,7 @@ from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.core.units import format_bytes
 from slurmscope.http.server.app import Route, escape, prefers_json
 from slurmscope.http.server.page_slots import PageSlots
-from slurmscope.http.server.request import BadRequest, HttpRequest
+from slurmscope.http.server.request import BadRequest, HttpRequest, peer_group
 from slurmscope.http.server.response import NO_CONTENT, Response, Upload
 from slurmscope.trace.callers import (
     JSON_TYPE,
@@ -229,13 +229,6 @@ class TraceReceiver:
         self._deliver = deliver
         self._count_refusal = count_refusal
         self._is_quick = is_quick
-        self._uploads = {
-            (has, is_quick): Upload(
-                limit_bytes=BODY_LIMIT_BYTES, refuse=self.refuse, has_credential=has, is_quick=is_quick
-            )
-            for has in (False, True)
-            for is_quick in (False, True)
-        }
         self._job_posts = limit_posts(limits.posts_per_job)
         self._user_posts = limit_posts(limits.posts_per_user)
 
@@ -243,7 +236,12 @@ class TraceReceiver:
         """Return how the body of a post is read; None for other methods."""
         if request.method != "POST":
             return None
-        return self._uploads[has_credential(request), self._is_quick(request)]
+        return Upload(
+            limit_bytes=BODY_LIMIT_BYTES,
+            refuse=self.refuse,
+            has_credential=has_credential(request),
+            is_quick=self._is_quick(request),
+        )
 
     def receive(self, request: HttpRequest) -> Response:
         """Answer a post: 204, or why it is refused."""
@@ -304,7 +302,7 @@ class TraceEndpoint:
 
     def _show(self, request: HttpRequest, *, has_accounts: bool) -> Response:
         """Return the page; if too many are being sent, that of a client that does not read is dropped."""
-        page = self._pages.take()
+        page = self._pages.take(peer_group(request.peer, request.credentials))
         if page is None:
             return refusal_response(Refusal(503, "unavailable", "Too many pages at the same time.", retry_seconds=1))
         is_json = prefers_json(request.headers.get("accept", ""))

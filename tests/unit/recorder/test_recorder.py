@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.core.settings import Section
 from slurmscope.jobs.queries import TOTALS
 from slurmscope.jobs.series import Aggregation, JobSpan, SeriesQuery
 from slurmscope.metrics.family import Family, Histogram, counter, gauge, histogram
@@ -24,7 +25,7 @@ from slurmscope.recorder.recorder import (
     TRACED_SERIES_LIMIT,
     Recorder,
 )
-from slurmscope.recorder.settings import RECORDED_METRICS, RecorderSettings, parse_size
+from slurmscope.recorder.settings import RECORDED_METRICS, RecorderSettings
 from tests.fakes.recorded_samples import CPU, INTERVAL, JOB, MEMORY, START, make_recorder, sample
 
 NODES = SeriesQuery(metric=CPU, how=Aggregation.MAX)
@@ -311,9 +312,11 @@ def test_threads_read_while_one_records(tmp_path: Path) -> None:
 
 
 def test_size_setting_is_at_least_what_is_new() -> None:
-    assert 1 << 30 == parse_size("1G")
+    parse = next(s.parse for s in Section(name="recorder", type=RecorderSettings).settings() if s.metavar == "SIZE")
+
+    assert 1 << 30 == parse("1G")
     with pytest.raises(ValueError, match="less than the minimum of 64MiB"):
-        parse_size("1M")
+        parse("1M")
 
 
 def test_default_interval_is_that_of_the_tests() -> None:

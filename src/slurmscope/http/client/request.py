@@ -23,7 +23,7 @@ from slurmscope.core.errors import (
     ServerUntrusted,
 )
 from slurmscope.core.log import escape
-from slurmscope.http.client.address import DeadlineSocket, ServerAddress, seconds_left
+from slurmscope.http.client.address import DeadlineReader, ServerAddress, seconds_left
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -90,7 +90,7 @@ def open_response(
         with connect(address, deadline, tls) as connection:
             connection.settimeout(seconds_left(deadline))
             send_all(connection, serialize(address, request))
-            incoming = cast("socket.socket", DeadlineSocket(connection, deadline))
+            incoming = cast("socket.socket", DeadlineReader(connection, deadline))
             with HTTPResponse(incoming, method=request.method) as response:
                 response.begin()
                 yield response

@@ -127,30 +127,20 @@ def lost_protection(before: WebConfig, after: WebConfig) -> str | None:
 
 
 def _open_rules(config: WebConfig) -> Rules:
-    return Rules(tls=_open_tls(config), auth=_open_auth(config), limiter=_open_limiter(config), headers=config.headers)
+    """Import only what the file needs: ssl takes several megabytes, and bcrypt is an extra."""
+    tls, auth, limiter = None, None, None
+    if config.tls is not None:
+        from slurmscope.http.server.tls import TlsServer
 
+        tls = TlsServer(config.tls)
+    if config.users:
+        from slurmscope.http.server.webconfig import FEATURE
 
-def _open_limiter(config: WebConfig) -> TokenBuckets | None:
-    if config.rate_limit is None:
-        return None
-    return TokenBuckets(1 / config.rate_limit.interval_seconds, config.rate_limit.burst)
-
-
-def _open_tls(config: WebConfig) -> TlsServer | None:
-    if config.tls is None:
-        return None
-    from slurmscope.http.server.tls import TlsServer
-
-    return TlsServer(config.tls)
-
-
-def _open_auth(config: WebConfig) -> BasicAuth | None:
-    if not config.users:
-        return None
-    from slurmscope.http.server.webconfig import FEATURE
-
-    try:
-        from slurmscope.http.server.auth import BasicAuth
-    except ImportError as error:
-        raise MissingExtraError(FEATURE, "auth") from error
-    return BasicAuth(config.users)
+        try:
+            from slurmscope.http.server.auth import BasicAuth
+        except ImportError as error:
+            raise MissingExtraError(FEATURE, "auth") from error
+        auth = BasicAuth(config.users)
+    if config.rate_limit is not None:
+        limiter = TokenBuckets(1 / config.rate_limit.interval_seconds, config.rate_limit.burst)
+    return Rules(tls=tls, auth=auth, limiter=limiter, headers=config.headers)

@@ -59,7 +59,6 @@ def mapping(value: object, where: str, known: Collection[str] | None = None) -> 
 
 
 def texts(value: object, where: str) -> tuple[str, ...]:
-    """Return a list of strings."""
     if value in (None, ""):
         return ()
     if not isinstance(value, list):
@@ -171,7 +170,6 @@ class TlsSettings:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the certificate, key and CA files."""
         return (self.cert_file, self.key_file, *((self.client_ca_file,) if self.client_ca_file else ()))
 
 
