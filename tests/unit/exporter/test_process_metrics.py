@@ -21,7 +21,7 @@ def test_limit_of_memory_and_network_are_those_of_the_kernel() -> None:
     served = {family.metric.name: dict(family.samples) for family in process_families()}
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    wanted = 18446744073709551615 if limit == resource.RLIM_INFINITY else limit
+    wanted = float(18446744073709551615) if limit == resource.RLIM_INFINITY else limit
     assert {(): wanted} == served["process_virtual_memory_max_bytes"]
     has_octets = "InOctets" in Path("/proc/self/net/netstat").read_text()
     assert has_octets == bool(served["process_network_receive_bytes_total"])
