@@ -42,7 +42,7 @@ from slurmscope.core.errors import (
 )
 from slurmscope.core.settings import Section, setting
 
-_UNREACHABLE_ADVICE = "check that the server is running, and accounting.host, accounting.port and accounting.socket"
+_UNREACHABLE_ADVICE = "check that the server is running, and accounting.host"
 _ADVICE = "run slurmscope database grant as administrator of the database"
 _CLUSTER_TABLES = ("job_table", "step_table", "job_script_table", "job_env_table", "assoc_table", "event_table")
 _TABLES = ("user_table", "acct_table", "acct_coord_table", "qos_table", "txn_table", "cluster_table", "tres_table")
@@ -174,11 +174,8 @@ def _check_rights(session: Session, database: str, views: Sequence[str]) -> Chec
 
 
 def _right(line: str) -> str:
-    return f"{found['rights']} ON {found['what']}" if (found := _GRANT.match(line)) else _role(line)
-
-
-def _role(line: str) -> str:
-    return line.partition(" TO ")[0]
+    """Return the privileges, or the role, that a line of SHOW GRANTS names."""
+    return line.removeprefix("GRANT ").partition(" TO ")[0] if _GRANT.match(line) else line.partition(" TO ")[0]
 
 
 # Replacing a view waits for running queries on it.

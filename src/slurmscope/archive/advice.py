@@ -339,15 +339,10 @@ def _as_outcome(row: Any) -> AdviceOutcome:
 def _as_total(row: Row[Any] | Sequence[Any], by: AdviceGroup) -> AdviceTotal:
     key, *sums = row
     # PostgreSQL and MariaDB add whole numbers up as decimals.
-    advised, followed, ignored, gone, completed, saving_runs, cores, gpus, memory = map(int, sums)
+    *counts, cores, gpus, memory = map(int, sums)
     return AdviceTotal(
         key=f"{key // 12:04}-{key % 12 + 1:02}" if by is AdviceGroup.MONTH else str(key),
-        advised=advised,
-        followed=followed,
-        ignored=ignored,
-        gone=gone,
-        completed=completed,
-        saving_runs=saving_runs,
+        **dict(zip(_SUMS, counts, strict=False)),
         saved_core_seconds=cores / 1000,
         saved_gpu_seconds=gpus / 1000,
         saved_memory_byte_seconds=memory / 1000 * _GIB,

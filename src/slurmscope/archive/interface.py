@@ -199,14 +199,8 @@ class Archive(Protocol):
 
 
 MAX_NOTE = 2000
-
-
 MAX_TAG = 32
-
-
 MAX_VIEW_NAME = 80
-
-
 MAX_VIEW_QUERY = 2000
 
 

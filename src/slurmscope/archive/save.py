@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeVar
 from sqlalchemy import Connection, delete, insert, select
 
 from slurmscope.archive.advice import forget_outcomes, record_outcomes
-from slurmscope.archive.daily_sums import SumChanges
+from slurmscope.archive.daily_sums import change_daily_sums
 from slurmscope.archive.job_rows import ColumnValues, RunKey, finding_values, job_values, node_values, run_key
 from slurmscope.archive.report_coding import Encoded, encode_report
 from slurmscope.archive.tables import CURVES, FINDINGS, INCOMPLETE, JOB_NODES, JOBS, REPORTS, RUN_TABLES
-from slurmscope.archive.wait_times import WaitChanges
+from slurmscope.archive.wait_times import change_waits
 from slurmscope.jobs.report import JobReport
 
 CHUNK_ROWS = 500
@@ -39,7 +39,7 @@ def prepare_reports(reports: Iterable[JobReport]) -> Mapping[RunKey, Prepared]:
 
 def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -> None:
     """Write reports within the caller's transaction."""
-    changes, waits = SumChanges(), WaitChanges()
+    taken, added = list[ColumnValues](), list[ColumnValues]()
     # Always in the same order, so that two writers cannot deadlock.
     for keys in _chunks(sorted(prepared)):
         older = _rows_of_runs(connection, keys)
@@ -48,11 +48,10 @@ def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -
         newer = [prepared[key] for key in keys]
         run_ids = _insert_runs(connection, newer)
         record_outcomes(connection, [(run_ids[run_key(one.values)], one.values) for one in newer], older)
-        for change in (changes, waits):
-            change.take(older)
-            change.add(one.values for one in newer)
-    changes.write(connection)
-    waits.write(connection)
+        taken += older
+        added += (one.values for one in newer)
+    change_daily_sums(connection, taken, added)
+    change_waits(connection, taken, added)
 
 
 def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[ColumnValues]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from slurmscope.core.config import file_path
-from slurmscope.core.settings import duration, parse_text, setting
+from slurmscope.core.settings import parse_text, setting
 
 DEFAULT_URL = "sqlite:////var/lib/slurmscope/archive.db"
 
@@ -84,4 +84,5 @@ class ArchiveSettings:
     password_file: Path | None = file_path(
         None, "File with the password of the database user; it is read for every new connection."
     )
-    timeout: float = duration(10.0, "Timeout for queries to the archive database.")
+    timeout: float = 10.0
+    """Timeout for queries to the archive database."""

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
-from slurmscope.cli.output import format_examples
+from slurmscope.cli.output import format_examples, option
 from slurmscope.cli.roles import ROLE_NAMES, all_collectors, find_sections, keys_of_others
 from slurmscope.core.config import Config, find_replacement, load, own_environment
 from slurmscope.core.settings import Section, Setting, environment_name
@@ -231,13 +231,6 @@ class SettingsCommand(click.Command):
 
 def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
     """Return one option per setting that has a flag, ``--config.file`` and ``--help-all``."""
-    config_file = click.Option(
-        ["--config.file", "config_file"],
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        envvar=CONFIG_FILE_VARIABLE,
-        help="TOML configuration file.",
-    )
     help_all = click.Option(
         ["--help-all"],
         is_flag=True,
@@ -247,7 +240,17 @@ def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
         help="List all settings of this command and exit.",
     )
     settings = [SettingOption(declared) for section in sections for declared in section.settings() if declared.has_flag]
-    return [config_file, *settings, help_all]
+    return [config_file_option("TOML configuration file."), *settings, help_all]
+
+
+def config_file_option(help: str) -> click.Option:
+    path = click.Path(path_type=Path)
+    return option("--config.file config_file", "FILE", help, path, envvar=CONFIG_FILE_VARIABLE)
+
+
+def archive_options() -> list[click.Parameter]:
+    """Return the options for the archive; the configuration file may contain more settings."""
+    return options_for(section for section in find_sections("report") if section.name == "archive")
 
 
 def load_config(name: str, given: Mapping[str, object]) -> Config:

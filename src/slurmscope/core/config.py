@@ -37,6 +37,10 @@ _REMOVED = {
         "collector.process_groups.min-resident-bytes collector.dbd.user collector.scheduler.user"
     ),
     "remove it, up to 200 groups of a user are exported by name": "collector.process_groups.groups-per-user",
+    'remove it, and query command=~"NAME *", which finds padded names too': "collector.process_groups.pad-command",
+    "remove it, the file is written every minute": "sd.file-interval",
+    "use completions.state-file, counts then continue over restarts": "completions.look-back",
+    "remove it, 50 reasons are exported": "collector.events.reasons",
     "use output.push-grouping to tell pushed groups apart": "output.push-job",
     "use trace.processes, from which the limits of jobs and users follow": (
         "trace.processes-per-job trace.processes-per-user trace.posts-per-job trace.posts-per-user"
@@ -47,7 +51,24 @@ _REMOVED = {
     "remove it, the value is fixed": (
         "prometheus.max-answer-bytes prometheus.max-points prometheus.max-queries prometheus.retries "
         "metrics.label-length-limit gpu. profile.timeout profile.push-interval web.max-requests up.timeout "
-        "portal.timeout mail.timeout output.remote-write-max-age"
+        "portal.timeout mail.timeout accounting.timeout archive.timeout output.remote-write-max-age "
+        "rules.memory-growing.min-run-seconds rules.time-over-requested.min-run-seconds "
+        "rules.metadata-storm.min-run-seconds rules.tiny-requests.min-run-seconds "
+        "rules.cpu-idle.min-cores rules.node-imbalance.min-mean-cores "
+        "rules.serial-code.min-runnable-threads rules.core-imbalance.min-mean-core-seconds"
+    ),
+    "write accounting.host as HOST:PORT": "accounting.port",
+    "write the path of the socket in accounting.host": "accounting.socket",
+    "use rules.min-run-seconds": (
+        "rules.memory-over-requested.min-run-seconds rules.cpu-idle.min-run-seconds "
+        "rules.cpu-uneven-over-time.min-run-seconds rules.core-imbalance.min-run-seconds "
+        "rules.serial-code.min-run-seconds rules.gpu-held-without-process.min-run-seconds "
+        "rules.gpu-idle.min-run-seconds rules.gpu-low.min-run-seconds "
+        "rules.node-imbalance.min-run-seconds rules.too-many-nodes.min-run-seconds "
+        "rules.scratch-unused.min-run-seconds"
+    ),
+    "remove it, the sizes of nodes are those of sinfo": (
+        "rules.too-many-nodes.cores-per-node rules.too-many-nodes.memory-per-node-bytes"
     ),
     "use reporter.interval, a job is summarized two intervals after its end": "reporter.settle",
     "remove it, thinned curves have 60 points": "reporter.thin-curves-points",

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from slurmscope.core.units import format_bytes, format_seconds
 from slurmscope.jobs.exit_status import CRASH_SIGNALS, LAST_SIGNAL, Ending, describe_exit
 from slurmscope.jobs.record import JobRecord, StepRecord
-from slurmscope.jobs.render.contents import LabelledText
-from slurmscope.jobs.render.formatting import format_time, show
+from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity, was_oom_killed
 from slurmscope.jobs.submit_line import submit_options

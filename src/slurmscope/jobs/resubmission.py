@@ -187,9 +187,19 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     ]
     if past := past_seconds(runs):
         proposals.append(_past_proposal(past, slower, suggest_time_seconds, format_seconds))
+    proposals += _least_time(report)
     # A run that failed early did not show that its limit is too short.
     is_short = report.record.state == "TIMEOUT" or (report.record.state == "COMPLETED" and own > TIGHT_RATIO * limit)
     return _decide(limit, proposals, most=math.inf if is_short else limit)
+
+
+def _least_time(report: JobReport) -> list[_Proposal]:
+    """Return the shortest limit that Slurm accepts with the job's other options."""
+    try:
+        least = parse_time_limit(submit_options(report.record.submit_line).get("time-min", ""))
+    except ValueError:
+        return []
+    return [_Proposal(least, 0.0, "Slurm rejects a time limit below --time-min.")]
 
 
 def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
@@ -262,9 +272,10 @@ def _suggested_seconds(suggestion: str) -> int | None:
 
 
 def _has_unused_memory(report: JobReport) -> bool:
-    """Return whether measured memory was not needed, be it as a consequence of another finding."""
+    """Return whether measured memory was not needed to the end, be it as a consequence of another finding."""
     rules = (each.rule for finding in report.findings for each in finding.with_consequences)
-    return "memory_over_requested" in rules and is_memory_measured(report.summary.memory)
+    is_known = report.record.state == "COMPLETED" and is_memory_measured(report.summary.memory)
+    return is_known and "memory_over_requested" in rules
 
 
 def _sets_cores(suggestion: str) -> bool:

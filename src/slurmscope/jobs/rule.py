@@ -12,6 +12,8 @@ from slurmscope.jobs.summary import JobSummary, MemorySummary
 
 MIN_JUDGED_SECONDS = 300.0
 """Run time from which on most rules check a job: shorter ones mostly start up and wind down."""
+MIN_WORKING_CORES = 0.2
+"""A job, or a node of it, that kept fewer cores busy did no work worth comparing."""
 
 
 class Severity(enum.StrEnum):
@@ -72,7 +74,7 @@ Thresholds = Mapping[str, float]
 """Thresholds of one rule, by name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Threshold:
     """Declare one number that a site may set; ``unit`` is one of ratio, seconds, bytes, count, per second."""
 
@@ -97,6 +99,9 @@ class Match:
     """The job without this problem, to find out what the rule explains in this job; None: all that it lists."""
 
 
+MIN_RUN = Threshold("min_run_seconds", "seconds", MIN_JUDGED_SECONDS, "Ignore jobs that ran for less, in most rules.")
+"""The threshold that rules share."""
+
 RuleCheck = Callable[[JobSummary, Thresholds], Match | None]
 
 
@@ -116,14 +121,16 @@ class Rule:
     needs: str
     advice: str
     check: RuleCheck
+    min_run_seconds: float | None = None
+    """Shorter jobs are not checked; None is as ``MIN_RUN`` is set."""
     thresholds: tuple[Threshold, ...] = ()
     explains: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
 
-
-def min_run(default: float = MIN_JUDGED_SECONDS) -> Threshold:
-    """Declare the shortest run time to check: shorter jobs mostly start up and wind down."""
-    return Threshold(name="min_run_seconds", unit="seconds", default=default, help="Ignore jobs that ran for less.")
+    def find(self, summary: JobSummary, values: Thresholds) -> Match | None:
+        """Check a job, unless it was too short."""
+        is_short = self.min_run_seconds != 0 and summary.run_seconds < values[MIN_RUN.name]
+        return None if is_short else self.check(summary, values)
 
 
 SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})

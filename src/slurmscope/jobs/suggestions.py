@@ -15,7 +15,6 @@ import math
 
 from slurmscope.core.units import format_bytes, format_some
 from slurmscope.jobs.rule import (
-    SETTLED_STATES,
     exceeded_bytes,
     hit_step_limit,
     is_memory_measured,
@@ -210,4 +209,4 @@ def _memory_to_keep_bytes(summary: JobSummary, requested_bytes: float) -> int:
     # A smallest amount must not raise what was enough.
     size = min(suggest_memory_bytes(peak), int(max(requested_bytes, peak * MEMORY_MARGIN)))
     # A job that did not reach its end may need more.
-    return size if summary.record.state in SETTLED_STATES else max(size, int(requested_bytes))
+    return size if summary.record.state == "COMPLETED" else max(size, int(requested_bytes))

@@ -360,3 +360,8 @@ class JobSummary:
     """Cores of the smallest node that the job ran on, with those of other jobs."""
     node_memory_bytes: float | None = None
     """Memory of the smallest node that the job ran on, with that of other jobs."""
+
+    @property
+    def end_seconds(self) -> float:
+        """Return when the run ended, or until when it was summarized; curves continue while a job is suspended."""
+        return (self.record.start_seconds or 0) + self.run_seconds + self.record.suspended_seconds

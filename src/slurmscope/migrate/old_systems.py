@@ -171,9 +171,8 @@ PSEUDO_EXPORTER = OldSystem(
                 old(
                     "cpu_usage",
                     "ram_usage",
-                    difference="sums of what ps shows, as before. `command` is not padded to 16 characters, unless "
-                    "`--collector.process_groups.pad-command` is set; names of users are whole. Above 200 groups per "
-                    "user the rest is one series",
+                    difference="sums of what ps shows, as before. `command` is not padded to 16 characters; names of "
+                    "users are whole. Above 200 groups per user the rest is one series",
                 ),
             ),
         ),

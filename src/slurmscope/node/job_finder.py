@@ -158,7 +158,7 @@ class JobFinder:
         """Return the current jobs; the same job is the same object at each scan."""
         jobs = self._cgroups.scan()
         # A slurmd that uses cgroups creates its scope before the first job.
-        self.uses_processes = self._cgroups.health.scopes == 0
+        self.uses_processes = self._cgroups.scopes == 0
         if not self.uses_processes:
             return jobs
         by_processes = self._stepds.scan()
@@ -183,7 +183,7 @@ class JobFinder:
     @property
     def stale_cgroups(self) -> int:
         """Return the number of leftover cgroups of ended jobs."""
-        return self._cgroups.health.stale
+        return self._cgroups.stale
 
     def watch_paths(self) -> list[Path]:
         """Return the directories in which job cgroups are created and removed."""

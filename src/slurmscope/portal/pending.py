@@ -111,6 +111,14 @@ class WaitingView:
     cluster: str = ""
 
 
+_OF_JOB = (
+    *("shown_id", "name", "user", "account", "partitions", "qos", "state", "reason", "submit_seconds"),
+    *("eligible_seconds", "start_seconds", "planned_nodes", "array_job_id", "nodes", "memory_bytes", "gpus"),
+    *("time_limit_seconds", "priority", "features", "licenses"),
+)
+"""What a view and its job have in common."""
+
+
 def needed_facts(job: PendingJob) -> frozenset[str]:
     """Return the names of the facts that explain a job."""
     names = {"priorities", "diag"}
@@ -138,33 +146,14 @@ def make_waiting_view(
     free = find_free(facts.nodes.nodes, job.partitions) if facts.nodes else None
     smaller = suggest_smaller(job, free, others, waits, now_seconds) if free is not None and queue else ()
     return WaitingView(
-        shown_id=job.shown_id,
-        name=job.name,
-        user=job.user,
-        account=job.account,
-        partitions=job.partitions,
-        qos=job.qos,
-        state=job.state,
-        reason=job.reason,
+        **{name: getattr(job, name) for name in _OF_JOB},
         meaning=known.meaning,
         action=known.action.replace("JOBID", str(_find_target(job))),
-        submit_seconds=job.submit_seconds,
-        eligible_seconds=job.eligible_seconds,
-        start_seconds=job.start_seconds,
         estimated_seconds=job.evaluated_seconds,
-        backfill_seconds=facts.diag.backfill.last_cycle_timestamp if facts.diag else None,
-        planned_nodes=job.planned_nodes,
+        backfill_seconds=facts.diag.backfill.timestamp("Last cycle when") if facts.diag else None,
         taken_seconds=queue.taken_at_seconds if queue else None,
-        array_job_id=job.array_job_id,
         tasks=job.task_count,
-        nodes=job.nodes,
         cores=job.cpus,
-        memory_bytes=job.memory_bytes,
-        gpus=job.gpus,
-        time_limit_seconds=job.time_limit_seconds,
-        priority=job.priority,
-        features=job.features,
-        licenses=job.licenses,
         positions=tuple(find_positions(others, job)),
         priorities=tuple(compare_priorities(facts.priorities, job)) if facts.priorities else (),
         blockers=tuple(_find_blockers(job, facts, show_time)),
@@ -184,29 +173,21 @@ def name_cluster(view: WaitingView, cluster: str) -> WaitingView:
     return replace(view, action=name(view.action), suggestions=suggestions)
 
 
+_OF_RECORD = (
+    *("job_id", "name", "user", "account", "qos", "state", "reason", "submit_seconds", "eligible_seconds"),
+    *("time_limit_seconds", "memory_bytes", "gpus", "array_job_id", "het_job_id", "het_offset"),
+)
+
+
 def make_pending_job(record: JobRecord) -> PendingJob:
     """Make a pending job from its accounting record, for the seconds until the queue is read again."""
     return PendingJob(
-        job_id=record.job_id,
-        name=record.name,
-        user=record.user,
-        account=record.account,
+        **{name: getattr(record, name) for name in _OF_RECORD},
         partitions=tuple(record.partition.split(",")) if record.partition else (),
-        qos=record.qos,
-        state=record.state,
-        reason=record.reason,
-        submit_seconds=record.submit_seconds,
-        eligible_seconds=record.eligible_seconds,
-        time_limit_seconds=record.time_limit_seconds,
         nodes=record.node_count,
         cpus=record.cpus or 0,
-        memory_bytes=record.memory_bytes,
-        gpus=record.gpus,
-        array_job_id=record.array_job_id,
         tasks=() if record.array_task_id is None else (range(record.array_task_id, record.array_task_id + 1),),
         tasks_text="" if record.array_task_id is None else str(record.array_task_id),
-        het_job_id=record.het_job_id,
-        het_offset=record.het_offset,
     )
 
 
@@ -232,11 +213,9 @@ def _describe_limit(use: LimitUse) -> str:
     limit = use.limit
     name = f"{limit.tres}: " if limit.tres else ""
     most = _format_amount(limit.kind, limit.tres, limit.limit)
-    return (
-        f"{name}limit {most}"
-        if limit.used is None
-        else (f"{name}{_format_amount(limit.kind, limit.tres, limit.used)} of {most} in use")
-    )
+    if limit.used is None:
+        return f"{name}limit {most}"
+    return f"{name}{_format_amount(limit.kind, limit.tres, limit.used)} of {most} in use"
 
 
 def _format_amount(kind: LimitKind, tres: str, amount: float) -> str:
@@ -326,16 +305,21 @@ def send_waiting(context: Context, shown_id: str) -> Response:
     pending = context.find_pending(shown_id)
     if pending is None:
         return _reload_started(context, shown_id)
-    view = replace(explain_pending(context, pending), shown_id=shown_id)
-    context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
+    view = explain_as(context, shown_id, pending)
     return HTMLResponse(context.render_part("waiting_body.html", view=view, now=context.services.clock()))
 
 
 def show_pending(context: RequestContext, shown_id: str, pending: FoundPending) -> Response:
     """Show a pending job under the ID that was requested: a task of an array, or the whole array."""
+    view = explain_as(context, shown_id, pending)
+    return context.page("waiting.html", view=view, now=context.services.clock())
+
+
+def explain_as(context: RequestContext, shown_id: str, pending: FoundPending) -> WaitingView:
+    """Explain a pending job under the ID that was requested, and audit the access."""
     view = replace(explain_pending(context, pending), shown_id=shown_id)
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
-    return context.page("waiting.html", view=view, now=context.services.clock())
+    return view
 
 
 def pending_of_report(report: JobReport | None) -> FoundPending | None:

@@ -126,13 +126,11 @@ class LocalJobs:
         return ListedJobs(rows=tuple(ordered[:limit]), is_cut=len(ordered) > limit, problem=problem)
 
     def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
-        """Return the newest run of each task of an array."""
         from slurmscope.archive.job_rows import make_job_row
 
         return ListedJobs(rows=tuple(map(make_job_row, self.array_reports(array_id, cluster))))
 
     def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
-        """Return the reports of the tasks of an array."""
         parts = self._reporting
         return find_array(
             EVERYTHING,

@@ -244,7 +244,6 @@ class PortalJobs:
         return self._client.get(f"/api/v2{job_path(shown_id, cluster)}", _decode_report, job=shown_id)
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
-        """Return the newest run of each matching job."""
         newest: dict[tuple[str, int], JobRow] = {}
         # No ID at all is one query without this filter.
         for first in range(0, max(1, len(wanted.shown_ids)), IDS_PER_REQUEST):
@@ -255,7 +254,6 @@ class PortalJobs:
         return ListedJobs(rows=tuple(rows[:limit]), is_cut=len(rows) > limit)
 
     def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
-        """Return the newest run of each task of an array."""
         found = self.list_jobs(JobFilter(cluster=cluster, shown_ids=(str(array_id),)), MAX_TASKS)
         tasks = [row for row in found.rows if row.array_job_id == array_id]
         clusters = {row.cluster for row in tasks}

@@ -20,7 +20,7 @@ from slurmscope.exporter.settings import LogSettings
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.jobs.findings import RULES
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.rule import Rule
+from slurmscope.jobs.rule import MIN_RUN, Threshold
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.recorder.settings import RecorderSettings
 from slurmscope.reports.page_paths import array_path, job_path, shown_cluster
@@ -69,14 +69,14 @@ def rule_sections() -> Iterator[Section]:
 
 
 def rule_section(rule_id: str) -> Section | None:
-    """Return the section of one rule; None when it has no thresholds."""
+    """Return the section of one rule, that of all rules for an empty ID; None when it has no thresholds."""
     return _SECTIONS.get(rule_id)
 
 
 def thresholds_of(config: Config) -> Mapping[str, float]:
-    """Return the current value of every threshold, by ``rule.threshold``."""
+    """Return the current value of every threshold, by ``rule.threshold``, or by its name where rules share it."""
     return {
-        f"{rule_id}.{declared.attribute}": _number(config.values[declared.key].value)
+        f"{rule_id}.{declared.attribute}".lstrip("."): _number(config.values[declared.key].value)
         for rule_id, section in _SECTIONS.items()
         for declared in section.settings()
     }
@@ -86,22 +86,21 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _section(rule: Rule) -> Section:
-    declared = [
-        (
-            threshold.name,
-            float,
-            setting(
-                threshold.default, threshold.help, parse=_UNITS[threshold.unit][0], metavar=_UNITS[threshold.unit][1]
-            ),
-        )
-        for threshold in rule.thresholds
-    ]
-    made = dataclasses.make_dataclass(f"{rule.id}_thresholds", declared, frozen=True, kw_only=True)
-    return Section(name=f"rules.{rule.id.replace('_', '-')}", type=made, has_flags=False)
+def _section(rule_id: str, thresholds: Sequence[Threshold]) -> Section:
+    declared = [(each.name, float, _declare(each)) for each in thresholds]
+    made = dataclasses.make_dataclass(f"{rule_id}_thresholds", declared, frozen=True, kw_only=True)
+    return Section(name=f"rules.{rule_id.replace('_', '-')}".rstrip("."), type=made, has_flags=False)
 
 
-_SECTIONS: Mapping[str, Section] = {rule.id: _section(rule) for rule in RULES if rule.thresholds}
+def _declare(threshold: Threshold) -> float:
+    parse, metavar = _UNITS[threshold.unit]
+    return setting(threshold.default, threshold.help, parse=parse, metavar=metavar)
+
+
+_SECTIONS: Mapping[str, Section] = {
+    "": _section("", (MIN_RUN,)),
+    **{rule.id: _section(rule.id, rule.thresholds) for rule in RULES if rule.thresholds},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import secrets
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,9 @@ from slurmscope.core.settings import choice, duration, parse_text, setting
 from slurmscope.http.client.address import ServerAddress, parse_address
 
 OUTPUT_LIMIT_BYTES = 512 * 1024 * 1024
+"""Limit on the output of one command, and of all commands that run at the same time."""
+OWN_OUTPUT_BYTES = 32 * 1024 * 1024
+"""Output that a command may always have, whatever the others print."""
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/slurm/bin"
 
 _FAILURE_LIMIT_BYTES = 64 * 1024
@@ -107,6 +111,32 @@ def command_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {**passed_on, "PATH": SEARCH_PATH, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
 
 
+class OutputRoom:
+    """Limit the memory that all running commands take together."""
+
+    def __init__(self, limit_bytes: int, own_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._own_bytes = own_bytes
+        self._used_bytes = 0
+        self._lock = threading.Lock()
+
+    def take(self, block_bytes: int, *, had_bytes: int) -> bool:
+        """Reserve room for a command that has had some; return whether there is any."""
+        with self._lock:
+            is_modest = had_bytes + block_bytes <= self._own_bytes
+            if not is_modest and self._used_bytes + block_bytes > self.limit_bytes:
+                return False
+            self._used_bytes += block_bytes
+            return True
+
+    def give_back(self, had_bytes: int) -> None:
+        with self._lock:
+            self._used_bytes -= had_bytes
+
+
+_ROOM = OutputRoom(OUTPUT_LIMIT_BYTES, OWN_OUTPUT_BYTES)
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -114,6 +144,7 @@ def run(
     environment: Mapping[str, str],
     stdin: bytes = b"",
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    room: OutputRoom = _ROOM,
 ) -> CommandOutput:
     """Run a command to its end and return its output, or raise an error that names the cause.
 
@@ -123,12 +154,14 @@ def run(
     started = time.monotonic()
     if not argv or not argv[0].startswith("/"):
         raise CommandMissing(argv, f"{escape(argv[0]) if argv else 'the command'} is not an absolute path")
-    output = _Output(name=_name(argv), limit_bytes=output_limit_bytes)
+    output = _Output(name=_name(argv), limit_bytes=output_limit_bytes, room=room)
     with _start(argv, environment, stdin) as child:
         try:
             has_ended = _gather(child, output, started + timeout_seconds)
         except ChildProcessError as error:
             raise CommandFailed(argv, f"the exit code of {_name(argv)} was lost: SIGCHLD is ignored") from error
+        finally:
+            room.give_back(output.stdout.tell())
     if not has_ended:
         raise CommandTimedOut(
             argv, f"{_name(argv)} timed out after {timeout_seconds:g} s and was killed; see --slurm.timeout"
@@ -190,6 +223,7 @@ class _Output:
 
     name: str
     limit_bytes: int
+    room: OutputRoom
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
 
@@ -197,6 +231,8 @@ class _Output:
         """Keep all of it, or raise: a truncated answer is useless."""
         if self.stdout.tell() + len(block) > self.limit_bytes:
             raise MalformedAnswer(f"{self.name} printed more than {self.limit_bytes} bytes")
+        if not self.room.take(len(block), had_bytes=self.stdout.tell()):
+            raise MalformedAnswer(f"{self.name} and other commands printed more than {self.room.limit_bytes} bytes")
         self.stdout.write(block)
 
     def take_stderr(self, block: bytes) -> None:

@@ -229,13 +229,6 @@ class TraceReceiver:
         self._deliver = deliver
         self._count_refusal = count_refusal
         self._is_quick = is_quick
-        self._uploads = {
-            (has, is_quick): Upload(
-                limit_bytes=BODY_LIMIT_BYTES, refuse=self.refuse, has_credential=has, is_quick=is_quick
-            )
-            for has in (False, True)
-            for is_quick in (False, True)
-        }
         self._job_posts = limit_posts(limits.posts_per_job)
         self._user_posts = limit_posts(limits.posts_per_user)
 
@@ -243,7 +236,12 @@ class TraceReceiver:
         """Return how the body of a post is read; None for other methods."""
         if request.method != "POST":
             return None
-        return self._uploads[has_credential(request), self._is_quick(request)]
+        return Upload(
+            limit_bytes=BODY_LIMIT_BYTES,
+            refuse=self.refuse,
+            has_credential=has_credential(request),
+            is_quick=self._is_quick(request),
+        )
 
     def receive(self, request: HttpRequest) -> Response:
         """Answer a post: 204, or why it is refused."""

@@ -24,7 +24,7 @@ from slurmscope.core.log import fields
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.http.client.request import ClientRequest, send
 from slurmscope.trace.callers import JSON_TYPE, Refusal
-from slurmscope.trace.samples import TracedProcess
+from slurmscope.trace.samples import FIELDS, TracedProcess
 from slurmscope.trace.settings import TraceLimits
 from slurmscope.trace.store import TraceStore, lifetime_seconds
 from slurmscope.trace.tokens import JobToken, KeyFile
@@ -155,7 +155,6 @@ class Forwarder:
                     self._pending.setdefault(_key(waiting.process), waiting)
 
     def _send(self, token: JobToken, batch: Sequence[TracedProcess]) -> _Outcome:
-        """Send samples of one job."""
         signed = self._keys.sign(token)
         if signed is None:
             return self._fail("there is no key to sign job tokens with")
@@ -193,24 +192,8 @@ def _batches(samples: list[_Waiting]) -> Iterator[list[_Waiting]]:
 
 def _encode(process: TracedProcess) -> dict[str, object]:
     """Return a sample as senders write it, with the node's name instead of what the sender said."""
-    sample = process.sample
-    values = {
-        "job_id": sample.job_id,
-        "pid": sample.pid,
-        "cpus": sample.cpu_percent,
-        "threads": sample.threads,
-        "mem": sample.memory_bytes,
-        "read_bytes": sample.read_bytes,
-        "write_bytes": sample.write_bytes,
-        "hostname": process.host,
-        "command": sample.command,
-        "rank": sample.rank,
-        "step_id": sample.step,
-        "cpu_seconds": sample.cpu_seconds,
-        "interval": sample.interval_seconds,
-        "time": sample.time_seconds,
-        "start_time": sample.start_time_seconds,
-    }
+    sample = process.sample._replace(host=process.host, user=None)
+    values = {key: getattr(sample, attribute) for key, (attribute, _) in FIELDS.items()}
     return {key: value for key, value in values.items() if value is not None}
 
 

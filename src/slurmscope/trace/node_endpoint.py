@@ -119,7 +119,6 @@ class SenderFinder:
         return Caller(way=SOCKET, uid=job.uid, job_id=job.key.job_id, node=node)
 
     def last_jobs(self) -> NodeJobs:
-        """Return the jobs of the last reading."""
         return _jobs_of(self._jobs.wait(0.0))
 
     def current_jobs(self) -> NodeJobs:
@@ -183,8 +182,8 @@ CLOSE_SECONDS = 1.0
 
 
 class NodeTracing:
-    def __init__(self, settings: NodeTraceSettings, jobs: SharedReading, procfs_root: Path) -> None:
-        """Start empty; ``open`` makes the socket."""
+    def __init__(self, path: Path, settings: NodeTraceSettings, jobs: SharedReading, procfs_root: Path) -> None:
+        self._path = path
         self._settings = settings
         self._limits = limits_of(settings)
         self._store = TraceStore(self._limits)
@@ -193,11 +192,8 @@ class NodeTracing:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Accept samples until the block ends; do nothing if no socket is configured."""
-        path = self._settings.socket
-        if path is None:
-            yield
-            return
+        """Accept samples until the block ends."""
+        path = self._path
         with ExitStack() as stack:
             deliver = self._store.put
             if self._settings.forward is not None and self._settings.key_file is not None:
@@ -215,7 +211,7 @@ class NodeTracing:
             listener = open_unix_listener(path)
             stack.callback(remove_socket, path, path.stat().st_ino)
             server = Server(
-                SocketApp(receiver),
+                lambda request: receiver.receive(request) if request.method == "POST" else _not_a_post(),
                 sockets=(listener,),
                 find_upload=receiver.find_upload,
                 max_connections=MAX_CONNECTIONS,
@@ -229,8 +225,6 @@ class NodeTracing:
 
         The last sample of a process has its final totals, and arrives when the job is about to end.
         """
-        if self._settings.socket is None:
-            return Traces()
         jobs = self._senders.current_jobs().jobs if len(self._store) else ()
         known = {job.key.job_id for job in jobs}
         return Traces(
@@ -254,13 +248,5 @@ class NodeTracing:
         return TracedProcess(RunningJobOwner(job_id, uid, user), node, caller.way, sample)
 
 
-class SocketApp:
-    """Answer requests on the socket: posts on any path, nothing else."""
-
-    def __init__(self, receiver: TraceReceiver) -> None:
-        self._receiver = receiver
-
-    def __call__(self, request: HttpRequest) -> Response:
-        if request.method != "POST":
-            return text_response(405, "This socket accepts trace samples only.", ("Allow", "POST"))
-        return self._receiver.receive(request)
+def _not_a_post() -> Response:
+    return text_response(405, "This socket accepts trace samples only.", ("Allow", "POST"))

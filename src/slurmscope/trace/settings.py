@@ -22,11 +22,6 @@ def parse_rate(given: object) -> float:
     return parse_seconds(given) or DEFAULT_RATE_SECONDS
 
 
-def parse_url(given: object) -> ServerAddress:
-    """Parse the address of the cluster exporter's trace endpoint."""
-    return parse_address(given)
-
-
 def _rate() -> float:
     return duration(
         DEFAULT_RATE_SECONDS,
@@ -105,7 +100,7 @@ class NodeTraceSettings:
     forward: ServerAddress | None = setting(
         None,
         "URL of the trace endpoint of the cluster exporter, which then exposes the samples instead of this agent.",
-        parse=parse_url,
+        parse=parse_address,
         metavar="URL",
     )
     key_file: Path | None = file_path(

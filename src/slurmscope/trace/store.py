@@ -32,7 +32,6 @@ class TraceStore:
     """Traced processes by job, host and PID; every method may be called from any thread."""
 
     def __init__(self, limits: TraceLimits, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start empty."""
         self.accepted = 0
         self.last_put_at = -math.inf
         self._refused: Counter[str] = Counter()
@@ -46,7 +45,6 @@ class TraceStore:
 
     @property
     def refused(self) -> dict[str, int]:
-        """Return the number of refused posts by reason."""
         with self._lock:
             return dict(self._refused)
 

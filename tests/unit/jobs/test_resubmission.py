@@ -178,6 +178,22 @@ def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
     assert ("#SBATCH --mem=16G",) == header(replace(summary, nodes=nodes))
 
 
+@pytest.mark.parametrize(("state", "expected"), [("COMPLETED", ("#SBATCH --mem=1280M",)), ("CANCELLED", ())])
+def test_memory_gets_smaller_only_after_a_run_that_reached_its_end(state: str, expected: tuple[str, ...]) -> None:
+    # 1 GiB x 1.2, up to 1.25 GiB.
+    summary = make_summary(record={"state": state}, memory={"working_peak_bytes": GIB})
+    assert expected == header(summary)
+    # Five complete runs have shown what the end needs.
+    assert ("#SBATCH --mem=1280M",) == header(summary, *several(5, peak_bytes=GIB))
+
+
+def test_timed_out_job_keeps_the_memory_that_it_may_need_later() -> None:
+    summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, memory={"working_peak_bytes": GIB})
+    assert ("#SBATCH --time=04:30:00",) == header(summary)
+    finding = next(finding for finding in judge(summary) if finding.rule == "memory_over_requested")
+    assert ("", True) == (finding.suggestion, "did not reach its end" in finding.advice)
+
+
 def test_job_that_hung_gets_no_more_time() -> None:
     summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, cpu={"idle_tail_seconds": 2 * HOUR})
     assert "--time" not in "".join(header(summary, *several(9)))
@@ -187,6 +203,16 @@ def test_only_the_time_limit_needs_no_note() -> None:
     made = suggest(make_summary(record={"submit_line": "sbatch x.sh", "time_limit_seconds": 86400}))
     assert made is not None
     assert ("", "1-00:00:00") == (made.note, made.changes[0].submitted)
+
+
+@pytest.mark.parametrize(
+    ("least", "expected"),
+    # 2 h x 1.5; Slurm rejects a limit below --time-min, and takes one that is equal.
+    [("60", "03:00:00"), ("05:00:00", "05:00:00"), ("none", "03:00:00")],
+)
+def test_time_limit_is_not_below_the_smallest_one_that_the_job_accepts(least: str, expected: str) -> None:
+    record = submitted(f"--time=1-0 --time-min={least}", time_limit_seconds=86400)
+    assert (f"#SBATCH --time={expected}",) == header(make_summary(record=record))
 
 
 def test_job_without_a_time_limit_gets_none() -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.portal.array import ArrayView, Recommendation, make_array_view
+from slurmscope.jobs.pending.queue import PendingJob
+from slurmscope.portal.array import ArrayView, Recommendation, keep_newest_runs, make_array_view
 from tests.fakes.archive import make_row
 from tests.fakes.reports import GIB, make_record, make_report
 
@@ -215,6 +216,17 @@ def test_every_task_that_did_not_complete_is_listed() -> None:
     rows = [replace(row, state=state) for row, state in zip(make_rows(6), states, strict=True)]
     rows[-1] = replace(rows[-1], end_seconds=None)
     assert ["FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"] == [row.state for row in summarize(rows).incomplete]
+
+
+def test_ended_run_of_a_task_that_is_pending_again_is_not_a_task() -> None:
+    pending = PendingJob(
+        20, "relax", "ada", "physics", ("cpu",), "", "PENDING", "Priority", 2000, array_job_id=1, tasks=(range(3, 6),)
+    )  # fmt: skip
+    ended, running = (replace(BASE, shown_id=f"1_{task}", state=state) for task, state in ((3, "NODE_FAIL"), (4, "R")))
+    other, first_run = replace(BASE, shown_id="1_9"), replace(BASE, shown_id="1_9", state="PREEMPTED")
+    running = replace(running, end_seconds=None)
+
+    assert [running, other] == keep_newest_runs([ended, running, other, first_run], [pending])
 
 
 def test_task_that_differs_in_two_numbers_is_one_outlier() -> None:

@@ -8,7 +8,8 @@ import pytest
 from slurmscope.cluster.licenses import License, Licenses
 from slurmscope.cluster.limits import AssociationLimits, Limit, LimitKind, Limits
 from slurmscope.cluster.reservations import Reservation, Reservations
-from slurmscope.cluster.sdiag import Backfill, Diag, JobEvents, Load, MainScheduler
+from slurmscope.cluster.rpc import StatisticsValues
+from slurmscope.cluster.sdiag import Diag
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.jobs.pending.facts import QueueFacts
 from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob
@@ -23,10 +24,7 @@ NODE = Node(
     name="n1", base_state="mixed", flags=frozenset(), state_text="mixed", partitions=("batch",), cpus_total=16,
     cpus_allocated=14, cpus_idle=2, memory_bytes=64 * GIB, allocated_memory_bytes=24 * GIB, weight=1, gres=(),
 )  # fmt: skip
-DIAG = Diag(
-    since=None, load=Load(), job_events=JobEvents(), main=MainScheduler(),
-    backfill=Backfill(is_active=False, last_cycle_timestamp=NOW - 20), messages=(), users=(), outgoing={},
-)  # fmt: skip
+DIAG = Diag(backfill=StatisticsValues.of([f"Last cycle when: a moment ago ({NOW - 20})"]))
 
 
 def show(backend: FakeBackend, job: PendingJob, *others: PendingJob, viewer: str = "ada") -> Page:

@@ -52,12 +52,8 @@ def make_node_table(report: JobReport) -> TextTable:
 
 
 def _cells(nodes: Sequence[NodeSummary], statistic: Callable[[Sequence[float]], float]) -> tuple[str, ...]:
-    cells = []
-    for _, read, format_value in _COLUMNS:
-        known = [value for value in map(read, nodes) if value is not None]
-        text = format_value(statistic(known)) if known else NOT_MEASURED
-        cells.append("–" if text == NOT_MEASURED else text)
-    return tuple(cells)
+    columns = [([value for node in nodes if (value := read(node)) is not None], write) for _, read, write in _COLUMNS]
+    return tuple(write(statistic(known)) if known else "–" for known, write in columns)
 
 
 def _cpu_ratio(node: NodeSummary) -> float | None:
@@ -106,12 +102,11 @@ def _names(device: HeldGpu) -> tuple[str, str, str]:
 
 
 def _gpu_numbers(of: HeldGpu | OtherGpus) -> tuple[str, ...]:
-    texts = (
-        format_ratio(of.mean_utilization),
-        format_bytes(of.peak_memory_bytes),
-        format_bytes(of.memory_size_bytes),
-        format_ratio(of.memory_ratio),
-    )
+    memory = (format_bytes(of.peak_memory_bytes), format_bytes(of.memory_size_bytes), format_ratio(of.memory_ratio))
+    return _dashed(format_ratio(of.mean_utilization), *memory)
+
+
+def _dashed(*texts: str) -> tuple[str, ...]:
     return tuple("–" if text == NOT_MEASURED else text for text in texts)
 
 
@@ -171,15 +166,9 @@ def _rows(step: StepProfile, of_all: tuple[TaskProfile, ...]) -> Iterator[tuple[
 
 
 def _profile_numbers(of: StepProfile | TaskProfile, memory_bytes: float | None) -> tuple[str, ...]:
-    texts = (
-        format_seconds(of.cpu_seconds),
-        format_bytes(memory_bytes),
-        format_bytes(of.read_bytes),
-        format_bytes(of.write_bytes),
-        format_count(of.mean_gpus),
-        format_bytes(of.peak_gpu_memory_bytes),
-    )
-    return tuple("–" if text == NOT_MEASURED else text for text in texts)
+    amounts = map(format_bytes, (memory_bytes, of.read_bytes, of.write_bytes))
+    gpus = (format_count(of.mean_gpus), format_bytes(of.peak_gpu_memory_bytes))
+    return _dashed(format_seconds(of.cpu_seconds), *amounts, *gpus)
 
 
 def _node_sentence(step: StepProfile) -> str:
@@ -256,7 +245,7 @@ def _row(process: ProcessSummary, *, has_steps: bool) -> tuple[str, ...]:
         format_bytes(process.read_bytes),
         format_bytes(process.write_bytes),
     )
-    return (*(show(text, 80) or "–" for text in texts), *("–" if text == NOT_MEASURED else text for text in numbers))
+    return (*(show(text, 80) or "–" for text in texts), *_dashed(*numbers))
 
 
 def _sentence(difference: TraceDifference) -> str:
@@ -275,7 +264,7 @@ def _sentence(difference: TraceDifference) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SourceSection:
     """A table whose first three columns are names, and sentences about it."""
 
@@ -288,18 +277,8 @@ class SourceSection:
 def source_sections(report: JobReport) -> tuple[SourceSection, ...]:
     """Return the sections that have rows."""
     sections = (
-        SourceSection(name="gpus", title="GPUs", table=make_gpu_table(report)),
-        SourceSection(
-            name="traces",
-            title="Traced processes",
-            table=make_trace_table(report),
-            sentences=trace_sentences(report),
-        ),
-        SourceSection(
-            name="profile",
-            title="Slurm's own samples",
-            table=make_profile_table(report),
-            sentences=profile_sentences(report),
-        ),
+        SourceSection("gpus", "GPUs", make_gpu_table(report)),
+        SourceSection("traces", "Traced processes", make_trace_table(report), trace_sentences(report)),
+        SourceSection("profile", "Slurm's own samples", make_profile_table(report), profile_sentences(report)),
     )
     return tuple(section for section in sections if section.table.rows)

@@ -11,8 +11,8 @@ from slurmscope.jobs.failure import TITLE as FAILURE
 from slurmscope.jobs.failure import failure_rows
 from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render import contents
-from slurmscope.jobs.render.contents import Gauge, LabelledText
-from slurmscope.jobs.render.formatting import format_time, show
+from slurmscope.jobs.render.contents import Gauge
+from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.render.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.jobs.render.tables import SourceSection, make_node_table, source_sections
 from slurmscope.jobs.report import JobReport

@@ -6,18 +6,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurmscope.core.units import format_bytes, format_ratio, format_some
-from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, min_run, was_suspended
+from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, was_suspended
 from slurmscope.jobs.summary import JobSummary
 
 
-def _utilization(summary: JobSummary, values: Thresholds) -> float | None:
+def _utilization(summary: JobSummary) -> float | None:
     gpu = summary.gpu
-    is_checked = gpu.requested > 0 and gpu.coverage.is_good and summary.run_seconds >= values["min_run_seconds"]
-    return gpu.mean_utilization if is_checked else None
+    return gpu.mean_utilization if gpu.requested > 0 and gpu.coverage.is_good else None
 
 
 def _gpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
-    utilization, requested = _utilization(summary, values), summary.gpu.requested
+    utilization, requested = _utilization(summary), summary.gpu.requested
     # GPUs without a process have their own rule: this one is about the others.
     opened = requested - (summary.gpu.held_idle or 0)
     if utilization is None or opened <= 0 or utilization * requested / opened >= values["min_utilization_ratio"]:
@@ -29,9 +28,9 @@ def _gpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
-def _held_without_process(summary: JobSummary, values: Thresholds) -> Match | None:
+def _held_without_process(summary: JobSummary, _values: Thresholds) -> Match | None:
     idle, requested = summary.gpu.held_idle, summary.gpu.requested
-    if not idle or requested <= 0 or summary.run_seconds < values["min_run_seconds"]:
+    if not idle or requested <= 0:
         return None
     # More GPUs than requested can be seen where Slurm counts slices or shares.
     rest = requested - idle
@@ -60,7 +59,7 @@ def _fewer_gpus(summary: JobSummary, count: int) -> str:
 
 
 def _gpu_low(summary: JobSummary, values: Thresholds) -> Match | None:
-    utilization = _utilization(summary, values)
+    utilization = _utilization(summary)
     if utilization is None or utilization >= values["min_utilization_ratio"] or was_suspended(summary):
         return None
     requested, memory = summary.gpu.requested, summary.gpu.peak_memory_bytes
@@ -85,7 +84,6 @@ RULES = (
         advice="Request as many GPUs as the program uses. Check that it finds them, and that it was built to use more "
         "than one.",
         check=_held_without_process,
-        thresholds=(min_run(),),
         explains=("gpu_low",),
     ),
     Rule(
@@ -97,12 +95,7 @@ RULES = (
         advice="Check that the program was built for GPUs, and that its log says it found one. If it does not "
         "need any, use a partition without GPUs.",
         check=_gpu_idle,
-        thresholds=(
-            Threshold(
-                name="min_utilization_ratio", unit="ratio", default=0.02, help="Report a lower mean utilization."
-            ),
-            min_run(),
-        ),
+        thresholds=(Threshold("min_utilization_ratio", "ratio", 0.02, "Report a lower mean utilization."),),
         # That some GPUs had no process matters less where the others were idle too.
         explains=("gpu_held_without_process",),
         replaces=("gpu_low",),
@@ -117,16 +110,13 @@ RULES = (
         "or smaller GPUs, or a MIG slice.",
         check=_gpu_low,
         thresholds=(
+            Threshold("min_utilization_ratio", "ratio", 0.25, "Report a lower mean utilization."),
             Threshold(
-                name="min_utilization_ratio", unit="ratio", default=0.25, help="Report a lower mean utilization."
+                "large_memory_bytes",
+                "bytes",
+                32.0 * (1 << 30),
+                "Only info for a job that uses this much memory of each GPU: it may need them for that.",
             ),
-            Threshold(
-                name="large_memory_bytes",
-                unit="bytes",
-                default=32.0 * (1 << 30),
-                help="Only info for a job that uses this much memory of each GPU: it may need them for that.",
-            ),
-            min_run(),
         ),
     ),
 )

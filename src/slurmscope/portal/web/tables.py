@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from slurmscope.archive.interface import UseTotal
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.units import round_number
-from slurmscope.jobs.advice import AdviceTotal
 from slurmscope.jobs.render.formatting import as_datetime
 from slurmscope.jobs.report import Chart, ChartLine, HeatMap
-from slurmscope.jobs.summary import NodeSummary
-from slurmscope.portal.cluster_now import PartitionNow, QueueRow, WaitingTable
+from slurmscope.portal.cluster_now import WaitingTable
 from slurmscope.reports.job_table import Cell, render_csv_rows
 
 if TYPE_CHECKING:
@@ -115,23 +112,6 @@ def make_file_headers(name: str, format: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{_NOT_IN_FILE_NAME.sub("_", name)}.{format}"'}
 
 
-def make_job_table(rows: Iterable[JobRow]) -> Table:
-    return _make_table(JobRow, rows)
-
-
-def make_total_table(totals: Iterable[UseTotal]) -> Table:
-    return _make_table(UseTotal, totals)
-
-
-def make_advice_table(totals: Iterable[AdviceTotal]) -> Table:
-    return _make_table(AdviceTotal, totals)
-
-
-def make_node_table(nodes: Iterable[NodeSummary]) -> Table:
-    """Make a table of a job's nodes; values per core are in the report."""
-    return _make_table(NodeSummary, nodes, exclude=("core_seconds",))
-
-
 def make_chart_table(chart: Chart) -> Table:
     """Make a table of a chart: one row per time, one column per line."""
     return _make_curve_table(chart.times, chart.lines)
@@ -140,15 +120,6 @@ def make_chart_table(chart: Chart) -> Table:
 def make_heat_table(heat_map: HeatMap) -> Table:
     """Make a table of a heat map: one row per time, one column per node or core."""
     return replace(_make_curve_table(heat_map.times, heat_map.rows), is_cut=heat_map.rows_left_out > 0)
-
-
-def make_partition_table(partitions: Iterable[PartitionNow]) -> Table:
-    return _make_table(PartitionNow, partitions)
-
-
-def make_queue_table(rows: Iterable[QueueRow]) -> Table:
-    """Make a table of pending jobs by partition and reason."""
-    return _make_table(QueueRow, rows)
 
 
 def make_shape_table(table: WaitingTable) -> Table:
@@ -168,7 +139,8 @@ def _make_curve_table(times: Sequence[float], lines: Sequence[ChartLine]) -> Tab
     return Table(columns=("time_seconds", *(line.label for line in lines)), rows=tuple(rows))
 
 
-def _make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:
+def make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:
+    """Make a table of dataclasses of one kind: one column per field."""
     names = tuple(field.name for field in dataclasses.fields(kind) if field.name not in exclude)
     rows = tuple(tuple(_cell(getattr(item, name)) for name in names) for item in items)
     return Table(columns=names, rows=rows)
@@ -216,16 +188,16 @@ class _LimitedRows:
 
 
 def _render_csv(jobs: _LimitedRows) -> Iterator[bytes]:
-    yield render_csv(make_job_table(())).encode()
+    yield render_csv(make_table(JobRow, ())).encode()
     for part in jobs:
-        yield render_csv_rows(add_times(make_job_table(part)).rows).encode()
+        yield render_csv_rows(add_times(make_table(JobRow, part)).rows).encode()
 
 
 def _render_json(jobs: _LimitedRows) -> Iterator[bytes]:
     yield b'{"rows":['
     for part in jobs:
         is_first = jobs.count == len(part)
-        yield (b"" if is_first else b",") + render_json_rows(make_job_table(part))[1:-1]
+        yield (b"" if is_first else b",") + render_json_rows(make_table(JobRow, part))[1:-1]
     yield b'],"is_cut":true}' if jobs.is_cut else b'],"is_cut":false}'
 
 

@@ -53,7 +53,7 @@ def test_every_rendering_has_the_same_colour(ratio: float, state: str, expected:
     # Tables of the portal: that of the job, and lists.
     row = make_row(report)
     assert [expected.value] * 2 == [_rate(ratio, "cpu", report.summary), _rate(row.cpu_ratio, "cpu", row)]
-    bars = {gauge["label"]: gauge["bar"] for gauge in _document(report)["gauges"]}  # type: ignore[attr-defined]
+    bars = {gauge["label"]: gauge["bar"] for gauge in _document(report)["gauges"]}  # type: ignore[index]
     for drawn in (bars["CPU"], render_html(report)):
         assert f'fill="{LIGHT.rated(expected)}" class="{expected.value}"' in drawn
     line = next(line for line in render_text(report, use_color=True).splitlines() if line.startswith("  CPU  "))

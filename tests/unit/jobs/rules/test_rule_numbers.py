@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurmscope.jobs.findings import RULES
+from slurmscope.jobs.findings import resolve_thresholds
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.rule import Finding
 from slurmscope.jobs.summary import JobSummary, NodeSummary
@@ -23,7 +23,7 @@ from tests.fakes.job_summaries import (
     with_nodes,
 )
 
-THRESHOLDS = {rule.id: {threshold.name: threshold.default for threshold in rule.thresholds} for rule in RULES}
+THRESHOLDS = resolve_thresholds({})
 PER_CORE = {"submit_line": "sbatch --mem-per-cpu=2G x"}
 
 
@@ -186,7 +186,7 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
 def test_finding_has_its_numbers(rule: str, summary: JobSummary, numbers: dict[str, float], texts: list[str]) -> None:
     finding = found(rule, summary)
 
-    assert THRESHOLDS[rule] | numbers == finding.numbers
+    assert {**THRESHOLDS[rule], **numbers} == finding.numbers
     assert [] == [text for text in texts if text not in finding.explanation]
 
 
@@ -226,13 +226,15 @@ def test_every_minimum_run_time_is_tested() -> None:
     } | {rule: seconds for rule, seconds, _ in MIN_RUN_SECONDS}
 
 
-@pytest.mark.parametrize("rule", ["metadata_storm", "tiny_requests"])
-def test_rates_of_a_job_without_a_run_time_are_not_judged(rule: str) -> None:
-    any_run = {f"{rule}.min_run_seconds": 0.0}
-    summary = with_io(metadata_operations=1e9, **BUSY_FILES)
+def test_minimum_run_time_of_most_rules_is_one_threshold() -> None:
+    def rules_after(run_seconds: float, summary: JobSummary) -> set[str]:
+        found = all_findings(replace(summary, run_seconds=run_seconds), {"min_run_seconds": 200.0})
+        return {finding.rule for finding in found}
 
-    assert rule not in {finding.rule for finding in all_findings(replace(summary, run_seconds=0.0), any_run)}
-    assert rule in {finding.rule for finding in all_findings(replace(summary, run_seconds=0.5), any_run)}
+    for rule, seconds, summary in MIN_RUN_SECONDS:
+        shortest = 200.0 if seconds == 300.0 else seconds
+        assert rule in rules_after(shortest, summary)
+        assert rule not in rules_after(shortest - 1, summary)
 
 
 def test_node_is_idle_below_a_share_of_the_mean() -> None:
@@ -243,11 +245,9 @@ def test_node_is_idle_below_a_share_of_the_mean() -> None:
 
 @pytest.mark.parametrize(("per_node", "enough"), [(2.0, 2.0), (1.0, 4.0), (0.5, 4.0)])
 def test_a_node_has_at_least_one_core(per_node: float, enough: float) -> None:
-    summary = make_summary(record={"node_count": 8, "cpus": 4})
+    summary = replace(make_summary(record={"node_count": 8, "cpus": 4}), node_cpus=per_node)
 
-    assert (
-        enough == found("too_many_nodes", summary, {"too_many_nodes.cores_per_node": per_node}).numbers["enough_nodes"]
-    )
+    assert enough == found("too_many_nodes", summary).numbers["enough_nodes"]
 
 
 def test_lists_name_no_rest_where_there_is_none() -> None:

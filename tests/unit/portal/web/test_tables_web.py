@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.portal.web.tables import Table, make_job_table, make_table_response, render_csv, render_table_json
+from slurmscope.archive.job_columns import JobRow
+from slurmscope.portal.web.tables import Table, make_table, make_table_response, render_csv, render_table_json
 from tests.fakes.archive import make_row
 from tests.fakes.reports import make_report
 
@@ -51,7 +52,7 @@ def test_csv_has_times_in_iso_8601_beside_the_unix_times() -> None:
 
 def test_numbers_have_sensible_digits() -> None:
     row = replace(make_row(make_report()), cpu_ratio=1 / 3, core_seconds=100 / 3, memory_bytes=3.0)
-    table = make_job_table([row])
+    table = make_table(JobRow, [row])
     cells = dict(zip(table.columns, table.rows[0], strict=True))
     assert (0.3333, 33.333, 3.0) == (cells["cpu_ratio"], cells["core_seconds"], cells["memory_bytes"])
 
