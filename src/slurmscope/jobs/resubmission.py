@@ -37,6 +37,7 @@ from slurmscope.jobs.rule import (
     needed_node_bytes,
     peak_cores,
     requested_node_bytes,
+    step_node_bytes,
     was_oom_killed,
 )
 from slurmscope.jobs.submit_line import submit_options
@@ -216,6 +217,8 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
     need, is_unused = needed_node_bytes(summary), _has_unused_memory(report)
     own = _Proposal(suggest_memory_bytes(need), need / TIGHT_RATIO, f"This run needed {format_bytes(need)}.", is_unused)
     proposals = [*found, own]
+    if step := step_node_bytes(summary):
+        proposals.append(_Proposal(step, 0.0, f"A step requests {format_bytes(step)} of it with srun."))
     if past := past_bytes(runs):
         made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
         proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))

@@ -194,6 +194,34 @@ def test_timed_out_job_keeps_the_memory_that_it_may_need_later() -> None:
     assert ("", True) == (finding.suggestion, "did not reach its end" in finding.advice)
 
 
+def step(request: str, tasks: int = 1) -> tuple[StepRecord, ...]:
+    return (StepRecord(name="0", state="COMPLETED", tasks=tasks, request=request),)
+
+
+@pytest.mark.parametrize(
+    ("request_of_step", "tasks", "expected"),
+    [
+        # 1 GiB x 1.2, up to 1.25 GiB; a step that requests more would not start.
+        ("--mem=1G", 1, "1280M"),
+        ("--mem=3G", 1, "3G"),
+        ("--mem=3000", 1, "3000M"),
+        ("--mem-per-cpu=500M --cpus-per-task=2", 3, "3000M"),
+        ("--mem=none", 1, "1280M"),
+    ],
+)
+def test_memory_is_enough_for_each_step(request_of_step: str, tasks: int, expected: str) -> None:
+    record = {"steps": step(request_of_step, tasks), "submit_line": "sbatch x"}
+    assert (f"#SBATCH --mem={expected}",) == header(make_summary(record=record, memory={"working_peak_bytes": GIB}))
+
+
+def test_step_that_requests_as_much_as_the_job_keeps_its_memory() -> None:
+    summary = make_summary(memory={"working_peak_bytes": GIB})
+    assert () == header(replace(summary, record=replace(summary.record, steps=step("--mem=8G"))))
+    # The options of a job that srun submitted are those of its step.
+    record = replace(summary.record, steps=step("--mem=8G"), submit_line="srun --mem=8G ./solve")
+    assert ("#SBATCH --mem=1280M",) == header(replace(summary, record=record))
+
+
 def test_job_that_hung_gets_no_more_time() -> None:
     summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, cpu={"idle_tail_seconds": 2 * HOUR})
     assert "--time" not in "".join(header(summary, *several(9)))

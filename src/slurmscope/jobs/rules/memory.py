@@ -18,6 +18,7 @@ from slurmscope.jobs.rule import (
     memory_peak_bytes,
     needed_node_bytes,
     requested_node_bytes,
+    step_node_bytes,
     was_oom_killed,
 )
 from slurmscope.jobs.suggestions import (
@@ -82,13 +83,16 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
 def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the need of the node with the highest: ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
-    size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
+    size = max(suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak))), step_node_bytes(summary))
     return memory_line_for(summary, size, None) if is_worthwhile(requested / count, size) else ""
 
 
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the highest need per core of any node; the number of cores may differ between nodes."""
-    sizes = [memory_per_core_bytes(suggest_memory_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
+    least = step_node_bytes(summary)
+    sizes = [
+        memory_per_core_bytes(max(suggest_memory_bytes(n), least), cpus) for n, cpus in _needs(summary, peak) if cpus
+    ]
     cpus = summary.record.cpus
     if not cpus or len(sizes) < max(1, summary.record.node_count) or not is_worthwhile(requested, max(sizes) * cpus):
         return ""
