@@ -222,6 +222,14 @@ def test_step_that_requests_as_much_as_the_job_keeps_its_memory() -> None:
     assert ("#SBATCH --mem=1280M",) == header(replace(summary, record=record))
 
 
+def test_task_of_an_array_gets_less_only_if_other_tasks_are_known() -> None:
+    record = {"array_job_id": 4700, "array_task_id": 1, "time_limit_seconds": 86400}
+    summary = make_summary(record=record, memory={"working_peak_bytes": GIB})
+    assert () == header(summary)
+    # 2 GiB x 1.2 = 2.4, up to 2.5 GiB.
+    assert ("#SBATCH --mem=2560M", "#SBATCH --time=03:00:00") == header(summary, replace(RUN, peak_bytes=2 * GIB))
+
+
 def test_job_that_hung_gets_no_more_time() -> None:
     summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, cpu={"idle_tail_seconds": 2 * HOUR})
     assert "--time" not in "".join(header(summary, *several(9)))
