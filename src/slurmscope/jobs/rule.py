@@ -191,6 +191,11 @@ def needed_node_bytes(summary: JobSummary) -> float:
     return max([(memory.working_peak_bytes or 0.0) / count, memory.slurm_peak_bytes or 0.0, *peaks])
 
 
+STEP_LIMIT_ADVICE = (
+    "Give that step more memory with --mem of its srun, or leave that option out: --mem of the job was enough."
+)
+
+
 def hit_step_limit(summary: JobSummary) -> bool:
     """Return whether a process was OOM-killed at the limit of its step (``srun --mem``), far below that of the job.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurmscope.jobs.failure import explain_failure
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.header_options import parse_suggestion
 from slurmscope.jobs.record import StepRecord
@@ -173,6 +174,10 @@ def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
         found_kill.explanation
     )
     assert "--mem of its srun" in found_kill.advice
+    # The report begins with the same advice.
+    failure = explain_failure(JobReport(summary=summary, made_seconds=0))
+    assert failure is not None
+    assert found_kill.advice == failure.advice
     # At the limit of the job itself.
     nodes = (replace(nodes[0], working_peak_bytes=7.9 * GIB),)
     assert ("#SBATCH --mem=16G",) == header(replace(summary, nodes=nodes))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
+    STEP_LIMIT_ADVICE,
     Match,
     Rule,
     Severity,
@@ -39,9 +40,6 @@ MIN_GROWTH_RATIO = 1.3
 _GIB = float(1 << 30)
 _UNMEASURED_ADVICE = (
     "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
-)
-_STEP_ADVICE = (
-    "Give that step more memory with --mem of its srun, or leave that option out: --mem of the job was enough."
 )
 _UNFINISHED_ADVICE = "The run did not reach its end, and may need more by then: watch the memory of a complete one."
 _UNEVEN_ADVICE = (
@@ -153,7 +151,7 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
         f"{ended if summary.record.state == 'COMPLETED' else ''}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
         suggestion=_more(summary),
-        advice=_STEP_ADVICE if is_step else "",
+        advice=STEP_LIMIT_ADVICE if is_step else "",
     )
 
 
