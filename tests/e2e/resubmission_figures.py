@@ -17,7 +17,7 @@ TITLES = ("kinds of jobs about", "kinds", "completed as submitted", "headers off
 def main() -> None:
     """Try all kinds, and print one row for each group of them and one for all."""
     with tempfile.TemporaryDirectory() as private, run_bench(Path(private)) as bench:
-        trials = try_kinds(bench, KINDS)
+        trials = {name: tried.result() for name, tried in try_kinds(bench, KINDS).items()}
     print(_row(TITLES), _row(["---"] * len(TITLES)), sep="\n")
     for group, kinds in GROUPS.items():
         print(_row([group, *_figures([trials[kind.name] for kind in kinds])]))
