@@ -301,10 +301,9 @@ def follow(bench: Bench, kind: Kind, job: int) -> Run:
     def has_ended() -> bool:
         rows = _rows_of(bench, job)
         # The submission may be accounted after the end, and tasks of an array after each other.
-        is_accounted = shown in rows and all(
+        return shown in rows and all(
             _state(row) not in GOING_ON and row[2] != "Unknown" and row[3] for row in rows.values()
         )
-        return is_accounted
 
     wait_until(has_ended, f"the end of {kind.name}", timeout_seconds=PATIENCE_SECONDS, poll_seconds=POLL_SECONDS)
     rows = _rows_of(bench, job)
