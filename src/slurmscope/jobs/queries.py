@@ -120,8 +120,8 @@ CURVES: Mapping[str, SeriesQuery] = {
     "memory_shared": _curve("jobs_memory_shmem_bytes", Aggregation.MAX),
     # Where the node has no memory controller.
     "memory_rss": _curve("jobs_memory_rss_bytes", Aggregation.MAX),
-    "read": _curve("jobs_io_read_bytes_total", Aggregation.RATE),
-    "write": _curve("jobs_io_write_bytes_total", Aggregation.RATE),
+    "read": SeriesQuery(metric="jobs_io_read_bytes_total", how=Aggregation.RATE, may_fall=True),
+    "write": SeriesQuery(metric="jobs_io_write_bytes_total", how=Aggregation.RATE, may_fall=True),
     "open_files": _curve("jobs_distinct_files", Aggregation.MAX),
     "running_threads": SeriesQuery(
         metric="jobs_threads",

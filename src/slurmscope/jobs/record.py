@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from slurmscope.core.tres import Gres
-from slurmscope.slurm.states import ENDED_STATES, RUNNING
+from slurmscope.slurm.states import ACTIVE_STATES, ENDED_STATES, RUNNING
 
 MAX_STEPS = 1000
 """Most steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
@@ -164,6 +164,11 @@ class JobRecord:
     def is_running(self) -> bool:
         """Return whether the job runs now."""
         return self.state == RUNNING
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether the job holds its nodes, suspended or not."""
+        return self.state in ACTIVE_STATES
 
     @property
     def has_ended(self) -> bool:

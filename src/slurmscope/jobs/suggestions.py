@@ -12,6 +12,8 @@ sets both.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 
 from slurmscope.core.units import format_bytes, format_some
 from slurmscope.jobs.rule import (
@@ -50,6 +52,10 @@ _MEMORY_STEPS = ((4 * _GIB, 256 * _MIB), (32 * _GIB, _GIB), (128 * _GIB, 4 * _GI
 _TIME_STEPS = ((_HOUR, 10 * _MINUTE), (8 * _HOUR, 30 * _MINUTE), (2 * _DAY, _HOUR))
 _PER_CORE_STEP_BYTES = 64 * _MIB
 
+GPU_OPTIONS = ("gpus", "gpus-per-node", "gres")
+_GPUS_BY_TASK = frozenset({"gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "tres-per-task"})
+_GPU_COUNT = re.compile("([^,]*[:=]|)([0-9]{1,9})")
+_GPU_GRES = re.compile("(?:gres[/:])?gpu(?:[:=]|$)")
 _CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
 
 
@@ -159,6 +165,34 @@ def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
     return line
 
 
+def fewer_gpus_line(summary: JobSummary, count: int) -> str:
+    """Return the line that requests fewer GPUs of a job on one node, by the option that it used.
+
+    Empty where that is unknown, since a second option would contradict the one in the script, where GPUs of several
+    models were requested, or where their number depends on tasks.
+    """
+    typed = submit_options(summary.record.submit_line)
+    parts = {name: part for name in GPU_OPTIONS if (part := _gpu_part(name, typed.get(name, "")))}
+    name, part = parts.popitem() if len(parts) == 1 else ("", "")
+    found = _GPU_COUNT.fullmatch(part)
+    if not found or typed.keys() & _GPUS_BY_TASK:
+        return ""
+    return f"#SBATCH --{name}={typed[name].replace(part, f'{found[1]}{count}')}"
+
+
+def count_gpus(options: Mapping[str, str]) -> int | None:
+    """Return how many GPUs of a job on one node a suggested line requests; None where it is about others."""
+    parts = (_GPU_COUNT.fullmatch(_gpu_part(name, options.get(name, ""))) for name in GPU_OPTIONS)
+    return next((int(found[2]) for found in parts if found), None)
+
+
+def _gpu_part(option: str, value: str) -> str:
+    """Return what of an option requests GPUs: ``--gres`` may also request others."""
+    if option != "gres":
+        return value
+    return ",".join(part for part in value.split(",") if _GPU_GRES.match(part))
+
+
 def _memory_option(size_bytes: int, option: str = "mem") -> str:
     # Slurm takes whole numbers only.
     text = f"{size_bytes // _GIB}G" if size_bytes % _GIB == 0 else f"{math.ceil(size_bytes / _MIB)}M"
@@ -198,7 +232,7 @@ def _cores_option(summary: JobSummary, cores: int) -> str:
 def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | None:
     """Return the memory to request with fewer cores; None where the job keeps enough without that."""
     requested = summary.memory.requested_bytes
-    if not requested or "mem" in submit_options(summary.record.submit_line):
+    if not requested or submit_options(summary.record.submit_line).keys() & {"mem", "mem-per-gpu"}:
         return None
     size = _memory_to_keep_bytes(summary, requested)
     is_enough = size <= requested * cores / max(cores, summary.record.cpus or 0)

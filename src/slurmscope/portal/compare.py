@@ -89,8 +89,10 @@ def _overlay(name: str, reports: Sequence[JobReport]) -> Chart:
         ChartLine(label=f"job {_label(report, reports)}", values=_resample(chart, _start(report, chart), times))
         for report, chart in found
     )
-    title = f"{first.title}, median node" if any(report.record.node_count > 1 for report, _ in found) else first.title
-    explained = f"{first.help} For a job on several nodes, the median node is shown.".strip()
+    is_by_node = not _is_summed(name) and any(report.record.node_count > 1 for report, _ in found)
+    title = f"{first.title}, median node" if is_by_node else f"{first.title}, sum" if _is_summed(name) else first.title
+    merged = "The sum is shown." if _is_summed(name) else "For a job on several nodes, the median node is shown."
+    explained = f"{first.help} {merged}".strip()
     return replace(first, title=title, times=times, lines=lines, reference=None, reference_label="", help=explained)
 
 
@@ -120,15 +122,22 @@ def _resample(chart: Chart, start: float, times: Sequence[float]) -> tuple[float
 def _merge_lines(chart: Chart) -> Sequence[float | None]:
     """Merge the lines of a job into one: the median of its nodes, which is comparable between jobs of any size.
 
-    Jobs on many nodes already have a median line. User and system time are added up.
+    Jobs on many nodes already have a median line. What has lines for its parts is added up: user and system time, file
+    systems, processes. Of traced and measured processes, the traced ones are shown.
     """
+    if chart.name.startswith("traced_") and chart.name.endswith("_node"):
+        return chart.lines[0].values
     medians = [line.values for line in chart.lines if line.label.startswith("median of ")]
     if medians:
         return medians[0]
     columns = zip(*(line.values for line in chart.lines), strict=True)
     known = ([value for value in column if value is not None] for column in columns)
-    join = sum if chart.name == "cpu_split" else statistics.median
+    join = sum if _is_summed(chart.name) else statistics.median
     return [join(values) if values else None for values in known]
+
+
+def _is_summed(name: str) -> bool:
+    return name == "cpu_split" or (name.startswith(("filesystem_", "traced_")) and not name.endswith("_node"))
 
 
 router = APIRouter(include_in_schema=False)

@@ -220,8 +220,8 @@ class Reporter:
         self._archive.save([JobReport(summary=summary, made_seconds=report.made_seconds, missing=(NO_ROOM_AT_ALL,))])
 
     def _refresh_running(self) -> None:
-        """Store what runs now, and look up how runs ended that no longer run."""
-        running = {run_of(record): record for record in self._accounting.read_current() if record.is_running}
+        """Store what runs now, or is suspended, and look up how runs ended that no longer run."""
+        running = {run_of(record): record for record in self._accounting.read_current() if record.is_active}
         unfinished = self._archive.unfinished_runs(cluster=self.cluster)
         ordered = sorted(running)
         first = self._next_refreshed % max(1, len(ordered))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from slurmscope.core.units import format_bytes, format_ratio, format_some
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, was_suspended
+from slurmscope.jobs.suggestions import fewer_gpus_line
 from slurmscope.jobs.summary import JobSummary
 
 
@@ -37,7 +38,7 @@ def _held_without_process(summary: JobSummary, _values: Thresholds) -> Match | N
     return Match(
         explanation=f"{idle:,} of {format_some(requested, 'GPU')} had no process of the job for most of its run.",
         numbers={"idle_gpus": float(idle), "gpus": float(requested)},
-        suggestion=_fewer_gpus(summary, rest) if rest > 0 and summary.record.node_count == 1 else "",
+        suggestion=fewer_gpus_line(summary, rest) if rest > 0 and summary.record.node_count == 1 else "",
         severity=Severity.CRITICAL if rest <= 0 else None,
         without=_with_used_gpus(summary, rest) if rest > 0 else None,
     )
@@ -49,13 +50,6 @@ def _with_used_gpus(summary: JobSummary, count: int) -> JobSummary:
         summary,
         gpu=replace(gpu, requested=count, mean_utilization=None if mean is None else mean * gpu.requested / count),
     )
-
-
-def _fewer_gpus(summary: JobSummary, count: int) -> str:
-    """Return the line that requests fewer GPUs of the same model, where there is only one."""
-    models = {gres.model for gres in summary.record.gres if gres.name == "gpu"}
-    model = models.pop() if len(models) == 1 else ""
-    return f"#SBATCH --gpus={model}:{count}" if model else f"#SBATCH --gpus={count}"
 
 
 def _gpu_low(summary: JobSummary, values: Thresholds) -> Match | None:

@@ -70,7 +70,7 @@ def test_memory_per_gpu_stays_per_gpu() -> None:
         ("--gpus-per-node=2", "#SBATCH --gpus-per-node=1"),
         ("--gres=gpu:2", "#SBATCH --gres=gpu:1"),
         ("--gres=gpu:2,tmpfs:100G", "#SBATCH --gres=gpu:1,tmpfs:100G"),
-        ("--gres=tmpfs:100G,gpu:h200:2", "#SBATCH --gres=gpu:1,tmpfs:100G"),
+        ("--gres=tmpfs:100G,gpu:h200:2", "#SBATCH --gres=tmpfs:100G,gpu:h200:1"),
         # The script may request them by another option.
         ("", None),
         ("--gpus-per-task=1", None),

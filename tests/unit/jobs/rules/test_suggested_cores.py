@@ -197,15 +197,27 @@ def test_more_memory_is_suggested_per_core_where_the_job_requested_it_so() -> No
 
 
 @pytest.mark.parametrize(
-    ("gres", "expected"),
+    ("options", "expected"),
     [
-        ((Gres(name="gpu", model="a100", count=4),), "#SBATCH --gpus=a100:3"),
-        ((Gres(name="gpu", count=4), Gres(name="nvme", model="fast", count=1)), "#SBATCH --gpus=3"),
-        ((Gres(name="gpu", model="a100", count=2), Gres(name="gpu", model="h100", count=2)), "#SBATCH --gpus=3"),
+        ("-G 4", "#SBATCH --gpus=3"),
+        ("--gpus=a100:4", "#SBATCH --gpus=a100:3"),
+        ("--gres=gpu:4", "#SBATCH --gres=gpu:3"),
+        ("--gres=tmpfs:44G,gres/gpu:a100:4", "#SBATCH --gres=tmpfs:44G,gres/gpu:a100:3"),
+        ("--gres=gpu:4,tmpfs:100G", "#SBATCH --gres=gpu:3,tmpfs:100G"),
+        ("--gpus-per-node=4 --gres=tmpfs:1G", "#SBATCH --gpus-per-node=3"),
+        # Of which model one should be left out is unknown.
+        ("--gpus=a100:2,h100:2", ""),
+        ("--gres=gpu:a100:2,gpu:h100:2", ""),
+        ("--gres=gpu:4 --gpus=4", ""),
+        ("--gpus=4 --ntasks-per-gpu=1", ""),
+        ("--gres=gpumem:4", ""),
+        # The script may request them by any option.
+        ("", ""),
     ],
 )
-def test_fewer_gpus_are_of_the_same_model(gres: tuple[Gres, ...], expected: str) -> None:
-    summary = make_summary(record={"gres": gres}, gpu=with_gpus(4, held_idle=1).gpu)
+def test_fewer_gpus_are_requested_as_the_job_did(options: str, expected: str) -> None:
+    record = {"gres": (Gres(name="gpu", count=4),), "submit_line": f"sbatch {options} x.sh"}
+    summary = make_summary(record=record, gpu=with_gpus(4, held_idle=1).gpu)
 
     assert expected == found(summary, "gpu_held_without_process").suggestion
 
