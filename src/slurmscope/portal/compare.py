@@ -158,6 +158,40 @@ def _merge_lines(chart: Chart) -> Sequence[float | None]:
     return [join(values) if values else None for values in known]
 
 
+router = APIRouter(include_in_schema=False)
+
+_SEPARATOR = re.compile(r"[\s,;]+")
+
+
+@router.get("/compare")
+def show_comparison(context: Context) -> Response:
+    """Show a table of the jobs and their overlaid charts; without jobs, only the form."""
+    table_format, reports = parse_format(context.query), _read_reports(context)
+    rows = compare_reports(reports)
+    if table_format != "html":
+        columns = ("what", *(f"job {_name(context, report)}" for report in reports))
+        return make_table_response(
+            Table(columns=columns, rows=[(row.label, *row.texts) for row in rows]), table_format, "jobs"
+        )
+    charts = [(chart, make_data_table(chart, is_run_time=True)) for chart in overlay_charts(reports)]
+    job_query = urlencode([("job", _name(context, report)) for report in reports])
+    names = [_name(context, report) for report in reports]
+    return context.page("compare.html", reports=reports, names=names, rows=rows, charts=charts, job_query=job_query)
+
+
+@router.get("/compare/charts.json")
+def send_compared_charts(context: Context) -> Response:
+    """Send the overlaid charts to the script on the page."""
+    return Response(encode_charts(overlay_charts(_read_reports(context))), media_type="application/json")
+
+
+@router.get("/compare/charts/{name}.svg")
+def send_compared_image(context: Context, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
+    """Draw one overlaid chart for browsers without scripts."""
+    chart = find_chart(overlay_charts(_read_reports(context)), name)
+    return Response(render_chart_svg(chart, width=720, height=260, dark=dark), media_type="image/svg+xml")
+
+
 def _read_reports(context: RequestContext) -> list[JobReport]:
     """Read the given jobs, each once, in the given order."""
     named = " ".join(context.request.query_params.getlist("job"))[:500]
