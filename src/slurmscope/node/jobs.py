@@ -77,7 +77,7 @@ PARTITION = "SLURM_JOB_PARTITION"
 class JobUseOptions:
     """How detailed the metrics of each job are."""
 
-    steps: bool = setting(False, help="Also expose the usage of each step, and of its tasks where cgroups have them.")
+    steps: bool = setting(False, "Also expose the usage of each step, and of its tasks where cgroups have them.")
 
 
 def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
