@@ -201,3 +201,31 @@ sys.stdin.readline()
     # The interpreter may come from the disk too.
     assert (use.io.write_bytes >= 5 * MEGABYTE) == (where == "file")
     assert where != "file" or use.io.read_bytes >= 4 * MEGABYTE
+
+
+@pytest.mark.parametrize(("is_waited_for", "kept"), [(True, 5 * MEGABYTE), (False, 0)])
+def test_restarted_agent_counts_ended_children_that_their_parent_waited_for(
+    script: Callable[[str], Script], reader: ProcessReader, is_waited_for: bool, kept: int
+) -> None:
+    """Others are lost with the agent that saw them: the total falls, which queries of totals take into account."""
+    program = script(f"""
+if not {is_waited_for}:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+pid = child(lambda: write(5_000_000))
+try:
+    os.waitpid(pid, 0)
+except ChildProcessError:
+    pass
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    first_agent = JobProcesses(reader)
+    program.expect("ready")
+    written_by(first_agent, program)
+    program.go_on()
+    program.expect("over")
+    before = [written_by(first_agent, program) for _ in range(3)][-1]
+    after = written_by(JobProcesses(reader), program)
+
+    assert 5 * MEGABYTE <= before < 5 * MEGABYTE + TOLERANCE_BYTES
+    assert kept <= after < kept + TOLERANCE_BYTES
