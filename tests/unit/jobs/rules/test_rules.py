@@ -10,7 +10,7 @@ import pytest
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.rule import Severity
-from slurmscope.jobs.summary import Coverage, GpuWork, JobSummary, NodeSummary, UsedShare
+from slurmscope.jobs.summary import Coverage, GpuWork, HeldGpu, JobSummary, NodeSummary, UsedShare
 from tests.fakes.job_summaries import (
     GIB,
     all_findings,
@@ -227,6 +227,8 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("gpu_memory_bound", worked(dram=0.7), INFO),
     ("gpu_memory_bound", worked(dram=0.699), None),
     ("gpu_memory_bound", worked(busy=1.0), None),
+    ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.9), coverage=covered(run_ratio=0.5)), None),
+    ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.9), devices=(HeldGpu(node="n1", gpu="0", jobs=2),)), None),
     ("gpu_held_without_process", with_gpus(held_idle=0), None),
     ("gpu_held_without_process", with_gpus(0, held_idle=1), None),
     ("gpu_held_without_process", with_gpus(1, held_idle=1), CRITICAL),
