@@ -23,6 +23,7 @@ from slurmscope.cli import slurmscope
 from slurmscope.cli.options import explain_removed, format_default, translate
 from slurmscope.cli.roles import all_collectors, feature_metrics, find_role
 from slurmscope.core.settings import Section, Setting
+from slurmscope.core.units import format_seconds
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.jobs.findings import RULES
@@ -115,7 +116,7 @@ def report_settings() -> Iterator[str]:
     """Describe the settings of reports; thresholds of rules have their own page."""
     known = {"slurm", "log", "recorder"}
     sections = (section for section in command_sections() if section.name not in known)
-    return _settings_table(section for section in sections if not section.name.startswith("rules."))
+    return _settings_table(section for section in sections if not section.name.startswith("rules"))
 
 
 def portal_settings() -> Iterator[str]:
@@ -135,17 +136,24 @@ def database_settings() -> Iterator[str]:
 
 def rules() -> Iterator[str]:
     """Describe every rule and its thresholds."""
+    yield from _thresholds("")
     for rule in RULES:
         yield f"### {rule.id}\n\n**{rule.title}.** {rule.severity.value.capitalize()}, about {rule.subject}.\n\n"
         yield f"Needs: {rule.needs}.\n\n{rule.advice}\n\n"
         if rule.explains:
             yield f"May explain: {', '.join(f'[{other}](#{other})' for other in rule.explains)}.\n\n"
-        section = rule_section(rule.id)
-        if section is not None:
-            yield "| threshold | default | meaning |\n|---|---|---|\n"
-            for declared in section.settings():
-                yield f"| `{declared.key}` | `{declared.format(declared.default)}` | {declared.help} |\n"
-            yield "\n"
+        if rule.min_run_seconds:
+            yield f"Checks jobs that ran for at least {format_seconds(rule.min_run_seconds)}.\n\n"
+        yield from _thresholds(rule.id)
+
+
+def _thresholds(rule_id: str) -> Iterator[str]:
+    section = rule_section(rule_id)
+    if section is not None:
+        yield "| threshold | default | meaning |\n|---|---|---|\n"
+        for declared in section.settings():
+            yield f"| `{declared.key}` | `{declared.format(declared.default)}` | {declared.help} |\n"
+        yield "\n"
 
 
 def keep_list() -> Iterator[str]:

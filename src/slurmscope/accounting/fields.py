@@ -23,6 +23,7 @@ from typing import Any
 from slurmscope.accounting import rows
 from slurmscope.accounting.rows import DatabaseRow, decode_text, decode_time
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.jobs.submit_line import size_request
 
 SacctRow = Mapping[str, str]
 
@@ -244,6 +245,11 @@ STEP_FIELDS = (
     Field("is_sampled", "MaxRSS", bool, _USAGE, lambda row: bool(row["tres_usage_in_max"])),
     *_pair(_EXIT, "ExitCode", parse_exit_status, {"exit_code": "s.exit_code"}, rows.decode_exit_status),
     _text("node_list", "NodeList", "nodelist", "s.nodelist"),
+    Field(
+        name="request", sacct="SubmitLine", parse=size_request, is_later=True, is_optional=True,
+        view={"submit_line": "s.submit_line"},
+        decode=lambda row: size_request(database.decode_text(row["submit_line"])),
+    ),
 )  # fmt: skip
 """Fields of ``StepRecord``, and whether the step was sampled."""
 

@@ -29,7 +29,7 @@ from slurmscope.accounting.server import (
 )
 from slurmscope.accounting.settings import AccountingSettings, parse_host, parse_name
 from slurmscope.core.check import Check
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import (
     ConfigError,
     MissingExtraError,
@@ -189,17 +189,14 @@ class GrantSettings:
     """The database administrator, and the host of the reading user."""
 
     admin_user: str = setting(
-        "root", help="Database user that may create views and users.", parse=parse_name, metavar="NAME"
+        "root", "Database user that may create views and users.", parse=parse_name, metavar="NAME"
     )
-    admin_password_file: Path | None = setting(
-        None,
-        help="File with the administrator's password; without it, log in through the Unix socket.",
-        parse=parse_path,
-        metavar="FILE",
+    admin_password_file: Path | None = file_path(
+        None, "File with the administrator's password; without it, log in through the Unix socket."
     )
     user_host: str = setting(
         "localhost",
-        help="Host that slurmscope connects from, as the database server sees it; 10.1.% matches a network.",
+        "Host that slurmscope connects from, as the database server sees it; 10.1.% matches a network.",
         parse=parse_host,
         metavar="HOST",
     )

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
-from slurmscope.core.settings import one_of, parse_list, parse_text, setting
+from slurmscope.core.config import file_path
+from slurmscope.core.settings import choice, parse_list, parse_text, setting
 from slurmscope.slurm.cluster_names import NAME
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -75,40 +75,32 @@ def parse_database_address(given: object) -> DatabaseAddress:
 class AccountingSettings:
     """Where job records are read."""
 
-    source: str = setting(
+    source: str = choice(
         "auto",
-        help="Source of job records: sacct, database (Slurm's accounting database), or auto (database if "
+        ("auto", "sacct", "database"),
+        "Source of job records: sacct, database (Slurm's accounting database), or auto (database if "
         "accounting.password-file is set, otherwise sacct).",
-        parse=one_of("auto", "sacct", "database"),
-        metavar="auto|sacct|database",
     )
     clusters: tuple[str, ...] = setting(
         (),
-        help="Cluster whose jobs are read, or all for every cluster of slurmdbd; repeatable. If it is not set, sacct "
+        "Cluster whose jobs are read, or all for every cluster of slurmdbd; repeatable. If it is not set, sacct "
         "reads the cluster of this host, and the database every cluster with views.",
         parse=parse_clusters,
         metavar="NAME|all",
     )
     host: DatabaseAddress = setting(
         DatabaseAddress(),
-        help="Host of Slurm's accounting database, with its port unless that is 3306; or the path of its Unix socket.",
+        "Host of Slurm's accounting database, with its port unless that is 3306; or the path of its Unix socket.",
         parse=parse_database_address,
         metavar="HOST[:PORT]|PATH",
     )
-    database: str = setting(
-        "slurm_acct_db", help="Name of Slurm's accounting database.", parse=parse_name, metavar="NAME"
-    )
+    database: str = setting("slurm_acct_db", "Name of Slurm's accounting database.", parse=parse_name, metavar="NAME")
     user: str = setting(
-        "slurmscope", help="Database user, created by slurmscope database grant.", parse=parse_name, metavar="NAME"
+        "slurmscope", "Database user, created by slurmscope database grant.", parse=parse_name, metavar="NAME"
     )
-    password_file: Path | None = setting(
-        None, help="File with the password of accounting.user.", parse=parse_path, metavar="FILE"
-    )
-    tls_ca_file: Path | None = setting(
-        None,
-        help="File with the CA certificates to verify the database server; enables TLS.",
-        parse=parse_path,
-        metavar="FILE",
+    password_file: Path | None = file_path(None, "File with the password of accounting.user.")
+    tls_ca_file: Path | None = file_path(
+        None, "File with the CA certificates to verify the database server; enables TLS."
     )
     timeout: float = 8.0
     """Timeout for queries to the accounting database."""

@@ -46,6 +46,7 @@ class JobFilter:
     since_seconds: int | None = None
     until_seconds: int | None = None
     is_running: bool | None = None
+    """Whether the job holds its nodes; a suspended one does."""
     ranges: tuple[MetricRange, ...] = ()
     """Ranges that numbers of the job must be in; a number that is unknown is in none."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.settings import parse_text, setting
 
 DEFAULT_URL = "sqlite:////var/lib/slurmscope/archive.db"
@@ -77,15 +77,12 @@ class ArchiveSettings:
 
     url: str = setting(
         DEFAULT_URL,
-        help="Job archive: SQLite file, mariadb://USER@HOST/NAME or postgresql://USER@HOST/NAME.",
+        "Job archive: SQLite file, mariadb://USER@HOST/NAME or postgresql://USER@HOST/NAME.",
         parse=parse_archive_url,
         metavar="URL",
     )
-    password_file: Path | None = setting(
-        None,
-        help="File with the password of the database user; it is read for every new connection.",
-        parse=parse_path,
-        metavar="FILE",
+    password_file: Path | None = file_path(
+        None, "File with the password of the database user; it is read for every new connection."
     )
     timeout: float = 10.0
     """Timeout for queries to the archive database."""

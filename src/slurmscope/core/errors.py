@@ -88,14 +88,10 @@ class CommandError(SourceError):
 
 
 class CommandMissing(CommandError):
-    """The program does not exist or is not executable."""
-
     reason = "missing"
 
 
 class CommandTimedOut(CommandError):
-    """The program and all its children were killed after the timeout."""
-
     reason = "timeout"
 
 
@@ -108,22 +104,16 @@ class CommandRefused(CommandError):
 class CommandFailed(CommandError):
     """The program exited with a code other than 0, or was killed by a signal."""
 
-    reason = "failed"
-
 
 class ServerError(SourceError):
     """A server returned no usable response."""
 
 
 class ServerTimedOut(ServerError):
-    """No complete response arrived before the timeout."""
-
     reason = "timeout"
 
 
 class ServerRefused(ServerError):
-    """The server is unreachable or denied access."""
-
     reason = "refused"
 
 
@@ -140,8 +130,6 @@ class QueryRejected(ServerError):
 
 
 class SlurmRefused(SourceError):
-    """A response arrived that reports an error of Slurm: controller down, no permission."""
-
     reason = "refused"
 
 

@@ -31,7 +31,7 @@ Reference = Callable[[JobSummary], float | None]
 CurvesOf = Callable[[MeasuredRun], Iterable[Series]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Plan:
     """Describe how one curve is drawn; ``combine`` thins it: peaks of sizes are kept, rates are averaged."""
 
@@ -49,10 +49,7 @@ class _Plan:
 
 def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
     """Make every chart that has data, in the order in which a page shows them."""
-    record = summary.record
-    # The curves continue while a job is suspended.
-    now_seconds = (record.start_seconds or 0) + summary.run_seconds + record.suspended_seconds
-    run = prepare_run(record, measured, now_seconds=now_seconds)
+    run = prepare_run(summary.record, measured, now_seconds=summary.end_seconds)
     made = (_chart(plan, _aligned(plan, run, summary), summary) for plan in _PLANS)
     return tuple(chart for chart in made if chart is not None)
 
@@ -185,90 +182,51 @@ def _alike(values: list[float | None]) -> float | None:
 
 
 _PLANS = (
-    _Plan(
-        name="cpu", title="Busy cores", unit="cores", subject=Subject.CPU, reference=_cores_per_node,
-        reference_label="allocated cores", help="How many cores the job kept busy on each node.",
-    ),
-    _Plan(
-        name="memory", title="Memory in use", unit="bytes", subject=Subject.MEMORY, combine=max,
-        reference=_memory_per_node, reference_label="memory limit",
-        help="Anonymous and shared memory on each node: what the job needs. Without file cache.",
-    ),
-    _Plan(
-        name="gpu", title="GPU utilization", unit="ratio", subject=Subject.GPU,
-        help="Share of time in which the job's GPUs were busy, mean per node.",
-    ),
-    _Plan(
-        name="gpu_memory", title="GPU memory", unit="bytes", subject=Subject.GPU, combine=max,
-        reference=_gpu_memory_per_node, reference_label="memory of the GPUs",
-        help="GPU memory of the job's processes on each node.",
-    ),
-    _Plan(
-        name="read", title="Reading", unit="bytes/s", subject=Subject.FILES,
-        help="What the job read on each node, from any file system or pipe.",
-    ),
-    _Plan(
-        name="write", title="Writing", unit="bytes/s", subject=Subject.FILES,
-        help="What the job wrote on each node, to any file system or pipe.",
-    ),
-    _Plan(
-        name="filesystem_read", title="Reading by file system", unit="bytes/s", subject=Subject.FILES,
-        help="What the job read from each shared file system, as its servers counted it.",
-    ),
-    _Plan(
-        name="filesystem_write", title="Writing by file system", unit="bytes/s", subject=Subject.FILES,
-        help="What the job wrote to each shared file system, as its servers counted it.",
-    ),
-    _Plan(
-        name="filesystem_metadata", title="Metadata operations per second", unit="count", subject=Subject.FILES,
-        help="Requests that transfer no data (open, stat, create, remove), by shared file system.",
-    ),
-    _Plan(
-        name="cpu_split", title="User and system time", unit="cores", subject=Subject.CPU, reference=_all_cores,
-        reference_label="allocated cores",
-        help="Cores busy in user mode (the program itself) and in system mode (the kernel), over all nodes.",
-    ),
-    _Plan(
-        name="cpu_core", title="Per core", unit="ratio", subject=Subject.CPU,
-        help="How busy each core of the job was.",
-    ),
-    _Plan(
-        name="running_threads", title="Runnable threads", unit="count", subject=Subject.THREADS,
-        reference=_cores_per_node, reference_label="allocated cores",
-        help="Runnable threads on each node. Threads beyond the number of cores wait for a core.",
-    ),
-    _Plan(
-        name="open_files", title="Open files", unit="count", subject=Subject.FILES, combine=max,
-        help="Different files that the job had open on each node.",
-    ),
-    _Plan(
-        name="traced_cpu_node", title="Busy cores, traced and measured", unit="cores", subject=Subject.CPU,
-        beside=lambda run: run.curves.get("cpu", ()),
-        help="Cores that all traced processes kept busy, beside what the node agents measured of the job.",
-    ),
-    _Plan(
-        name="traced_cpu", title="Busy cores by traced process", unit="cores", subject=Subject.CPU,
-        help="How many cores each traced process kept busy.",
-    ),
-    _Plan(
-        name="traced_memory_node", title="Memory, traced and measured", unit="bytes", subject=Subject.MEMORY,
-        combine=max, beside=_working,
-        help="Resident memory of all traced processes, beside what the node agents measured of the job.",
-    ),
-    _Plan(
-        name="traced_memory", title="Memory by traced process", unit="bytes", subject=Subject.MEMORY, combine=max,
-        help="Resident memory of each traced process.",
-    ),
-    _Plan(
-        name="traced_threads", title="Threads by traced process", unit="count", subject=Subject.THREADS, combine=max,
-        help="Threads of each traced process.",
-    ),
-    _Plan(
-        name="traced_read", title="Disk reads by traced process", unit="bytes/s", subject=Subject.FILES,
-        help="What storage delivered to each traced process.",
-    ),
-    _Plan(
-        name="traced_write", title="Disk writes by traced process", unit="bytes/s", subject=Subject.FILES,
-        help="What each traced process sent to storage.",
-    ),
+    _Plan("cpu", "Busy cores", "cores", Subject.CPU,
+          "How many cores the job kept busy on each node.", reference=_cores_per_node,
+          reference_label="allocated cores"),
+    _Plan("memory", "Memory in use", "bytes", Subject.MEMORY,
+          "Anonymous and shared memory on each node: what the job needs. Without file cache.", combine=max,
+          reference=_memory_per_node, reference_label="memory limit"),
+    _Plan("gpu", "GPU utilization", "ratio", Subject.GPU,
+          "Share of time in which the job's GPUs were busy, mean per node."),
+    _Plan("gpu_memory", "GPU memory", "bytes", Subject.GPU,
+          "GPU memory of the job's processes on each node.", combine=max, reference=_gpu_memory_per_node,
+          reference_label="memory of the GPUs"),
+    _Plan("read", "Reading", "bytes/s", Subject.FILES,
+          "What the job read on each node, from any file system or pipe."),
+    _Plan("write", "Writing", "bytes/s", Subject.FILES,
+          "What the job wrote on each node, to any file system or pipe."),
+    _Plan("filesystem_read", "Reading by file system", "bytes/s", Subject.FILES,
+          "What the job read from each shared file system, as its servers counted it."),
+    _Plan("filesystem_write", "Writing by file system", "bytes/s", Subject.FILES,
+          "What the job wrote to each shared file system, as its servers counted it."),
+    _Plan("filesystem_metadata", "Metadata operations per second", "count", Subject.FILES,
+          "Requests that transfer no data (open, stat, create, remove), by shared file system."),
+    _Plan("cpu_split", "User and system time", "cores", Subject.CPU,
+          "Cores busy in user mode (the program itself) and in system mode (the kernel), over all nodes.",
+          reference=_all_cores, reference_label="allocated cores"),
+    _Plan("cpu_core", "Per core", "ratio", Subject.CPU,
+          "How busy each core of the job was."),
+    _Plan("running_threads", "Runnable threads", "count", Subject.THREADS,
+          "Runnable threads on each node. Threads beyond the number of cores wait for a core.",
+          reference=_cores_per_node, reference_label="allocated cores"),
+    _Plan("open_files", "Open files", "count", Subject.FILES,
+          "Different files that the job had open on each node.", combine=max),
+    _Plan("traced_cpu_node", "Busy cores, traced and measured", "cores", Subject.CPU,
+          "Cores that all traced processes kept busy, beside what the node agents measured of the job.",
+          beside=lambda run: run.curves.get("cpu", ())),
+    _Plan("traced_cpu", "Busy cores by traced process", "cores", Subject.CPU,
+          "How many cores each traced process kept busy."),
+    _Plan("traced_memory_node", "Memory, traced and measured", "bytes", Subject.MEMORY,
+          "Resident memory of all traced processes, beside what the node agents measured of the job.", combine=max,
+          beside=_working),
+    _Plan("traced_memory", "Memory by traced process", "bytes", Subject.MEMORY,
+          "Resident memory of each traced process.", combine=max),
+    _Plan("traced_threads", "Threads by traced process", "count", Subject.THREADS,
+          "Threads of each traced process.", combine=max),
+    _Plan("traced_read", "Disk reads by traced process", "bytes/s", Subject.FILES,
+          "What storage delivered to each traced process."),
+    _Plan("traced_write", "Disk writes by traced process", "bytes/s", Subject.FILES,
+          "What each traced process sent to storage."),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.jobs.rule import Finding, Match, Rule, Severity, memory_peak_bytes, worst_severity
+from slurmscope.jobs.rule import MIN_RUN, Finding, Match, Rule, Severity, memory_peak_bytes, worst_severity
 from slurmscope.jobs.rules import cpu, files, gpu, memory, nodes, threads, time
 from slurmscope.jobs.summary import JobSummary
 
@@ -107,9 +107,9 @@ _SPREAD = "too_many_nodes"
 
 
 def judge(summary: JobSummary, thresholds: Mapping[str, float] | None = None) -> tuple[Finding, ...]:
-    """Return what all rules find in a job, worst first; keys of ``thresholds`` are ``rule.threshold``."""
+    """Return what all rules find in a job, worst first; keys of ``thresholds`` are as in ``resolve_thresholds``."""
     values = resolve_thresholds(thresholds or {})
-    matches = [(rule, match) for rule in RULES if (match := rule.check(summary, values[rule.id])) is not None]
+    matches = [(rule, match) for rule in RULES if (match := rule.find(summary, values[rule.id])) is not None]
     replaced = {other for rule, _ in matches for other in rule.replaces}
     kept = [(rule, match) for rule, match in matches if rule.id not in replaced]
     findings = fold([_finding(rule, match, values[rule.id]) for rule, match in kept], _find_causes(kept, values))
@@ -124,25 +124,28 @@ def _find_causes(matches: Sequence[tuple[Rule, Match]], values: Mapping[str, Map
         for other in rule.explains:
             if other not in found or other in causes or find_root(rule.id, causes) == other:
                 continue
-            if match.without is None or found[other].check(match.without, values[other]) is None:
+            if match.without is None or found[other].find(match.without, values[other]) is None:
                 causes[other] = rule.id
     return causes
 
 
 def resolve_thresholds(given: Mapping[str, object]) -> Mapping[str, Mapping[str, float]]:
-    """Return the thresholds of every rule; raise a ConfigError that lists every wrong name or number."""
+    """Return the thresholds of every rule; raise a ConfigError that lists every wrong name or number.
+
+    Keys are ``rule.threshold``, or the name of the threshold that most rules share.
+    """
     if not given:
         return _DEFAULTS
     problems: list[str] = []
     values = {rule: dict(defaults) for rule, defaults in _DEFAULTS.items()}
     for key, value in given.items():
-        rule, _, name = key.partition(".")
-        if name not in values.get(rule, ()):
+        if key not in _RULES_OF:
             problems.append(f"unknown threshold {key!r}{_hint(key)}")
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             problems.append(f"threshold {key}: {value!r} is not a number of 0 or more")
         else:
-            values[rule][name] = float(value)
+            for rule in _RULES_OF[key]:
+                values[rule][key.rpartition(".")[2]] = float(value)
     if problems:
         raise ConfigError("\n".join(problems))
     return values
@@ -179,11 +182,18 @@ def _finding(rule: Rule, match: Match, values: Mapping[str, float]) -> Finding:
 
 
 def _hint(key: str) -> str:
-    known = [f"{rule}.{name}" for rule, values in _DEFAULTS.items() for name in values]
-    nearest = difflib.get_close_matches(key, known, n=1)
+    nearest = difflib.get_close_matches(key, _RULES_OF, n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
-_DEFAULTS: Mapping[str, Mapping[str, float]] = {
-    rule.id: {threshold.name: threshold.default for threshold in rule.thresholds} for rule in RULES
+def _default_thresholds(rule: Rule) -> Mapping[str, float]:
+    shortest = MIN_RUN.default if rule.min_run_seconds is None else rule.min_run_seconds
+    return ({MIN_RUN.name: shortest} if shortest else {}) | {each.name: each.default for each in rule.thresholds}
+
+
+_DEFAULTS: Mapping[str, Mapping[str, float]] = {rule.id: _default_thresholds(rule) for rule in RULES}
+_RULES_OF: Mapping[str, tuple[str, ...]] = {
+    MIN_RUN.name: tuple(rule.id for rule in RULES if rule.min_run_seconds is None),
+    **{f"{rule.id}.{threshold.name}": (rule.id,) for rule in RULES for threshold in rule.thresholds},
 }
+"""The rules that a threshold is of, by its key."""

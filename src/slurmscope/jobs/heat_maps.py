@@ -53,7 +53,7 @@ def make_heat_maps(summary: JobSummary, measured: Measured) -> tuple[HeatMap, ..
         for name in ("cpu", "memory_anon", "memory_rss", "gpu", "cpu_core")
     ):
         return ()
-    run = prepare_run(summary.record, measured, now_seconds=_now_seconds(summary))
+    run = prepare_run(summary.record, measured, now_seconds=summary.end_seconds)
     made = (_from_curves(name, run, summary) for name in _TITLES)
     return tuple(heat_map for heat_map in made if heat_map is not None)
 
@@ -75,11 +75,6 @@ def summarize_rows(heat_map: HeatMap) -> tuple[RowSummary, ...]:
     middle = median(known) if known else 0.0
     reach = DIFFERS * (heat_map.full or max(known, default=0.0) or 1.0)
     return tuple(_summarize(line, means[line.label], middle, reach) for line in heat_map.rows)
-
-
-def _now_seconds(summary: JobSummary) -> float:
-    record = summary.record
-    return (record.start_seconds or 0) + summary.run_seconds + record.suspended_seconds
 
 
 def _from_curves(name: str, run: MeasuredRun, summary: JobSummary) -> HeatMap | None:

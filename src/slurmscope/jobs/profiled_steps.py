@@ -14,14 +14,16 @@ MAX_STEPS = 12
 MAX_TASKS = 12
 """Steps and tasks shown for a job; the others are counted."""
 
-_OF_TASKS = (
-    "profiled_cpu",
-    "profiled_memory",
-    "profiled_read",
-    "profiled_write",
-    "profiled_gpu",
-    "profiled_gpu_memory",
-)
+_OF_TASKS = {
+    "cpu_seconds": "profiled_cpu",
+    "peak_memory_bytes": "profiled_memory",
+    "read_bytes": "profiled_read",
+    "write_bytes": "profiled_write",
+    "mean_gpus": "profiled_gpu",
+    "peak_gpu_memory_bytes": "profiled_gpu_memory",
+}
+_SUMS = ("cpu_seconds", "read_bytes", "write_bytes", "mean_gpus", "peak_gpu_memory_bytes")
+"""Of a step these are the sums over its tasks."""
 _OF_STEPS = {
     "lustre_read_bytes": "profiled_lustre_read",
     "lustre_write_bytes": "profiled_lustre_write",
@@ -67,25 +69,11 @@ def _busiest_steps(run: MeasuredRun, tasks: Iterable[TaskProfile]) -> list[str]:
 
 
 def _tasks(run: MeasuredRun) -> list[TaskProfile]:
-    totals = [run.totals.get(name, {}) for name in _OF_TASKS]
-    keys = {key for found in totals for key in found}
-    return [_task(key, [found.get(key) for found in totals]) for key in keys]
-
-
-def _task(key: tuple[str, ...], values: list[float | None]) -> TaskProfile:
-    node, step, task = key
-    cpu, memory, read, write, gpus, gpu_memory = values
-    return TaskProfile(
-        node=node,
-        step=step,
-        task=task,
-        cpu_seconds=cpu,
-        peak_memory_bytes=memory,
-        read_bytes=read,
-        write_bytes=write,
-        mean_gpus=gpus,
-        peak_gpu_memory_bytes=gpu_memory,
-    )
+    totals = {field: run.totals.get(query, {}) for field, query in _OF_TASKS.items()}
+    return [
+        TaskProfile(node=key[0], step=key[1], task=key[2], **{field: found.get(key) for field, found in totals.items()})
+        for key in {key for found in totals.values() for key in found}
+    ]
 
 
 def _busiest_first(task: TaskProfile) -> tuple[object, ...]:
@@ -110,13 +98,9 @@ def _step(run: MeasuredRun, name: str, of_all: Iterable[TaskProfile]) -> StepPro
         step=name,
         tasks=len(tasks),
         nodes=tuple(sorted({task.node for task in tasks})),
-        cpu_seconds=_sum(task.cpu_seconds for task in tasks),
         peak_task_memory_bytes=max(_known(task.peak_memory_bytes for task in tasks), default=None),
-        read_bytes=_sum(task.read_bytes for task in tasks),
-        write_bytes=_sum(task.write_bytes for task in tasks),
-        mean_gpus=_sum(task.mean_gpus for task in tasks),
-        peak_gpu_memory_bytes=_sum(task.peak_gpu_memory_bytes for task in tasks),
         mean_power_watts=dict(power),
+        **{field: _sum(getattr(task, field) for task in tasks) for field in _SUMS},
         **of_nodes,
     )
 
@@ -125,17 +109,17 @@ def _compare(
     run: MeasuredRun, tasks: list[TaskProfile], working_peaks: Mapping[str, float]
 ) -> Iterator[ProfileComparison]:
     memory = {series.labels[0]: max(series.values) for series in run.curves.get("profiled_memory_node", ())}
-    yield from _both("cpu_seconds", _by_node((task.node, task.cpu_seconds) for task in tasks), run.by_node("cpu"))
+    yield from _both("cpu_seconds", _by_node(tasks, "cpu_seconds"), run.by_node("cpu"))
     yield from _both("memory_bytes", memory, working_peaks)
-    yield from _both("read_bytes", _by_node((task.node, task.read_bytes) for task in tasks), run.by_node("read"))
-    yield from _both("write_bytes", _by_node((task.node, task.write_bytes) for task in tasks), run.by_node("write"))
+    yield from _both("read_bytes", _by_node(tasks, "read_bytes"), run.by_node("read"))
+    yield from _both("write_bytes", _by_node(tasks, "write_bytes"), run.by_node("write"))
 
 
-def _by_node(values: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+def _by_node(tasks: Iterable[TaskProfile], field: str) -> dict[str, float]:
     sums: defaultdict[str, float] = defaultdict(float)
-    for node, value in values:
-        if value is not None:
-            sums[node] += value
+    for task in tasks:
+        if (value := getattr(task, field)) is not None:
+            sums[task.node] += value
     return sums
 
 

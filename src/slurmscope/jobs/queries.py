@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import replace
 
 from slurmscope.jobs.series import NODE_LABEL, Aggregation, DerivedLabel, SeriesQuery
 
@@ -47,39 +47,29 @@ PROCESS_LABELS = (NODE_LABEL, "step", "rank", "pid", "command")
 
 
 def _traced(metric: str, how: Aggregation, by: tuple[str, ...] = PROCESS_LABELS) -> SeriesQuery:
-    """Query a metric of traced processes, which has the job ID and the node under other labels."""
-    node = DerivedLabel(NODE_LABEL, "host", "(.*)")
-    return SeriesQuery(
-        metric=f"slurm_trace_{metric}", how=how, each=PROCESS_LABELS, by=by, job_label="jobid", derived=(node,)
-    )
+    return SeriesQuery(metric=f"slurm_trace_{metric}", how=how, each=PROCESS_LABELS, by=by)
 
 
-TRACED_CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
-    {
-        "traced_cpu": _traced("cpu_seconds_total", Aggregation.RATE),
-        # Where the sender does not measure CPU time.
-        "traced_cores": _traced("cpu_cores", Aggregation.MEAN),
-        "traced_memory": _traced("memory_rss_bytes", Aggregation.MAX),
-        "traced_threads": _traced("threads", Aggregation.MAX),
-        "traced_read": _traced("read_bytes_total", Aggregation.RATE),
-        "traced_write": _traced("write_bytes_total", Aggregation.RATE),
-    }
-)
-TRACED_TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
-    {
-        "traced_threads": _traced("threads", Aggregation.MAX),
-        "traced_read": _traced("read_bytes_total", Aggregation.MAX),
-        "traced_write": _traced("write_bytes_total", Aggregation.MAX),
-    }
-)
+TRACED_CURVES: Mapping[str, SeriesQuery] = {
+    "traced_cpu": _traced("cpu_seconds_total", Aggregation.RATE),
+    # Where the sender does not measure CPU time.
+    "traced_cores": _traced("cpu_cores", Aggregation.MEAN),
+    "traced_memory": _traced("memory_rss_bytes", Aggregation.MAX),
+    "traced_threads": _traced("threads", Aggregation.MAX),
+    "traced_read": _traced("read_bytes_total", Aggregation.RATE),
+    "traced_write": _traced("write_bytes_total", Aggregation.RATE),
+}
+TRACED_TOTALS: Mapping[str, SeriesQuery] = {
+    "traced_threads": _traced("threads", Aggregation.MAX),
+    "traced_read": _traced("read_bytes_total", Aggregation.MAX),
+    "traced_write": _traced("write_bytes_total", Aggregation.MAX),
+}
 """Queries for a few processes of jobs that are known to be traced."""
 
-TRACED_BY_NODE: Mapping[str, SeriesQuery] = MappingProxyType(
-    {
-        "traced_cpu_node": _traced("cpu_seconds_total", Aggregation.RATE, by=(NODE_LABEL,)),
-        "traced_memory_node": _traced("memory_rss_bytes", Aggregation.MAX, by=(NODE_LABEL,)),
-    }
-)
+TRACED_BY_NODE: Mapping[str, SeriesQuery] = {
+    "traced_cpu_node": _traced("cpu_seconds_total", Aggregation.RATE, by=(NODE_LABEL,)),
+    "traced_memory_node": _traced("memory_rss_bytes", Aggregation.MAX, by=(NODE_LABEL,)),
+}
 """Queries for the sum over all processes of jobs that are known to be traced."""
 
 
@@ -93,26 +83,24 @@ def _profiled(metric: str, how: Aggregation, each: tuple[str, ...], by: tuple[st
     return SeriesQuery(metric=f"slurm_profile_{metric}", how=how, each=each, by=each if by is None else by)
 
 
-PROFILED_TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
-    {
-        "profiled_cpu": _profiled("task_cpu_seconds_total", Aggregation.TOTAL, TASK_LABELS),
-        "profiled_memory": _profiled("task_resident_bytes", Aggregation.MAX, TASK_LABELS),
-        "profiled_read": _profiled("task_read_bytes_total", Aggregation.TOTAL, TASK_LABELS),
-        "profiled_write": _profiled("task_write_bytes_total", Aggregation.TOTAL, TASK_LABELS),
-        "profiled_gpu": _profiled("task_gpu_utilization_ratio", Aggregation.MEAN, TASK_LABELS),
-        "profiled_gpu_memory": _profiled("task_gpu_memory_bytes", Aggregation.MAX, TASK_LABELS),
-        "profiled_power": _profiled("power_watts", Aggregation.MEAN, (*_STEP, "sensor")),
-        "profiled_lustre_read": _profiled("filesystem_read_bytes_total", Aggregation.TOTAL, _STEP),
-        "profiled_lustre_write": _profiled("filesystem_write_bytes_total", Aggregation.TOTAL, _STEP),
-        "profiled_received": _profiled("network_receive_bytes_total", Aggregation.TOTAL, _STEP),
-        "profiled_sent": _profiled("network_transmit_bytes_total", Aggregation.TOTAL, _STEP),
-    }
-)
+PROFILED_TOTALS: Mapping[str, SeriesQuery] = {
+    "profiled_cpu": _profiled("task_cpu_seconds_total", Aggregation.TOTAL, TASK_LABELS),
+    "profiled_memory": _profiled("task_resident_bytes", Aggregation.MAX, TASK_LABELS),
+    "profiled_read": _profiled("task_read_bytes_total", Aggregation.TOTAL, TASK_LABELS),
+    "profiled_write": _profiled("task_write_bytes_total", Aggregation.TOTAL, TASK_LABELS),
+    "profiled_gpu": _profiled("task_gpu_utilization_ratio", Aggregation.MEAN, TASK_LABELS),
+    "profiled_gpu_memory": _profiled("task_gpu_memory_bytes", Aggregation.MAX, TASK_LABELS),
+    "profiled_power": _profiled("power_watts", Aggregation.MEAN, (*_STEP, "sensor")),
+    "profiled_lustre_read": _profiled("filesystem_read_bytes_total", Aggregation.TOTAL, _STEP),
+    "profiled_lustre_write": _profiled("filesystem_write_bytes_total", Aggregation.TOTAL, _STEP),
+    "profiled_received": _profiled("network_receive_bytes_total", Aggregation.TOTAL, _STEP),
+    "profiled_sent": _profiled("network_transmit_bytes_total", Aggregation.TOTAL, _STEP),
+}
 """Queries for jobs that are known to be profiled by Slurm."""
 
-PROFILED_CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
-    {"profiled_memory_node": _profiled("task_resident_bytes", Aggregation.MAX, TASK_LABELS, by=_NODE)}
-)
+PROFILED_CURVES: Mapping[str, SeriesQuery] = {
+    "profiled_memory_node": _profiled("task_resident_bytes", Aggregation.MAX, TASK_LABELS, by=_NODE)
+}
 """The same, over time."""
 
 
@@ -120,34 +108,32 @@ def _curve(metric: str, how: Aggregation, each: tuple[str, ...] = _NODE, by: tup
     return SeriesQuery(metric=metric, how=how, each=each, by=by)
 
 
-CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
-    {
-        "cpu": _curve("jobs_cpu_seconds_total", Aggregation.RATE),
-        "cpu_user": _curve("jobs_cpu_user_seconds_total", Aggregation.RATE, by=()),
-        "cpu_system": _curve("jobs_cpu_system_seconds_total", Aggregation.RATE, by=()),
-        "cpu_core": _curve("jobs_cpu_core_seconds_total", Aggregation.RATE, each=_CORE, by=_CORE),
-        "memory_anon": _curve("jobs_memory_anon_bytes", Aggregation.MAX),
-        "memory_shared": _curve("jobs_memory_shmem_bytes", Aggregation.MAX),
-        # Where the node has no memory controller.
-        "memory_rss": _curve("jobs_memory_rss_bytes", Aggregation.MAX),
-        "read": _curve("jobs_io_read_bytes_total", Aggregation.RATE),
-        "write": _curve("jobs_io_write_bytes_total", Aggregation.RATE),
-        "open_files": _curve("jobs_distinct_files", Aggregation.MAX),
-        "running_threads": SeriesQuery(
-            metric="jobs_threads",
-            how=Aggregation.MEAN,
-            each=(NODE_LABEL, "state"),
-            by=_NODE,
-            where=(("state", "running"),),
-        ),
-        "gpu": _curve("jobs_gpu_utilization_ratio", Aggregation.MEAN),
-        "gpu_memory": _curve("jobs_gpu_memory_bytes", Aggregation.MAX),
-        **_LUSTRE,
-        **TRACED_CURVES,
-        **TRACED_BY_NODE,
-        **PROFILED_CURVES,
-    }
-)
+CURVES: Mapping[str, SeriesQuery] = {
+    "cpu": _curve("jobs_cpu_seconds_total", Aggregation.RATE),
+    "cpu_user": _curve("jobs_cpu_user_seconds_total", Aggregation.RATE, by=()),
+    "cpu_system": _curve("jobs_cpu_system_seconds_total", Aggregation.RATE, by=()),
+    "cpu_core": _curve("jobs_cpu_core_seconds_total", Aggregation.RATE, each=_CORE, by=_CORE),
+    "memory_anon": _curve("jobs_memory_anon_bytes", Aggregation.MAX),
+    "memory_shared": _curve("jobs_memory_shmem_bytes", Aggregation.MAX),
+    # Where the node has no memory controller.
+    "memory_rss": _curve("jobs_memory_rss_bytes", Aggregation.MAX),
+    "read": SeriesQuery(metric="jobs_io_read_bytes_total", how=Aggregation.RATE, may_fall=True),
+    "write": SeriesQuery(metric="jobs_io_write_bytes_total", how=Aggregation.RATE, may_fall=True),
+    "open_files": _curve("jobs_distinct_files", Aggregation.MAX),
+    "running_threads": SeriesQuery(
+        metric="jobs_threads",
+        how=Aggregation.MEAN,
+        each=(NODE_LABEL, "state"),
+        by=_NODE,
+        where=(("state", "running"),),
+    ),
+    "gpu": _curve("jobs_gpu_utilization_ratio", Aggregation.MEAN),
+    "gpu_memory": _curve("jobs_gpu_memory_bytes", Aggregation.MAX),
+    **_LUSTRE,
+    **TRACED_CURVES,
+    **TRACED_BY_NODE,
+    **PROFILED_CURVES,
+}
 """Queries whose results are drawn over time."""
 
 
@@ -159,57 +145,63 @@ def _held(metric: str, how: Aggregation, labels: tuple[str, ...] = GPU_LABELS) -
     return SeriesQuery(metric=f"jobs_gpu_held_{metric}", how=how, each=labels, by=labels)
 
 
-GPU_TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
-    {
-        "gpu_info": _held("device_info", Aggregation.MAX, (*GPU_LABELS, "uuid", "model")),
-        "gpu_jobs": _held("jobs", Aggregation.MAX),
-        "gpu_memory_size": _held("memory_size_bytes", Aggregation.MAX),
-        "gpu_held_memory": _held("memory_bytes", Aggregation.MAX),
-        "gpu_held_utilization": _held("utilization_ratio", Aggregation.MEAN),
-    }
-)
+def _worked(metric: str) -> SeriesQuery:
+    return SeriesQuery(metric=f"jobs_gpu_{metric}_total", how=Aggregation.TOTAL, each=GPU_LABELS, by=GPU_LABELS)
+
+
+GPU_TOTALS: Mapping[str, SeriesQuery] = {
+    "gpu_info": _held("device_info", Aggregation.MAX, (*GPU_LABELS, "uuid", "model")),
+    "gpu_jobs": _held("jobs", Aggregation.MAX),
+    "gpu_memory_size": _held("memory_size_bytes", Aggregation.MAX),
+    "gpu_held_memory": _held("memory_bytes", Aggregation.MAX),
+    "gpu_held_utilization": _held("utilization_ratio", Aggregation.MEAN),
+    "gpu_busy": _worked("busy_seconds"),
+    "gpu_sm": _worked("sm_active_seconds"),
+    "gpu_tensor": _worked("tensor_active_seconds"),
+    "gpu_dram": _worked("dram_active_seconds"),
+    "gpu_fp32": replace(_worked("pipe_active_seconds"), each=(*GPU_LABELS, "pipe"), where=(("pipe", "fp32"),)),
+    "gpu_energy": _worked("energy_joules"),
+}
 """Queries for each GPU of jobs that are known to hold GPUs."""
 
 
-TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
-    {
-        "cpu": _curve("jobs_cpu_seconds_total", Aggregation.MAX),
-        "cpu_user": _curve("jobs_cpu_user_seconds_total", Aggregation.MAX),
-        "cpu_system": _curve("jobs_cpu_system_seconds_total", Aggregation.MAX),
-        "cpu_core": _curve("jobs_cpu_core_seconds_total", Aggregation.MAX, each=_CORE, by=_CORE),
-        # Between two scrapes: a point of a curve is a mean over minutes.
-        "busy_peak": _curve("jobs_busy_cores", Aggregation.MAX),
-        "cores": _curve("jobs_cores", Aggregation.MAX),
-        "memory_peak": _curve("jobs_memory_peak_bytes", Aggregation.MAX),
-        "memory_file": _curve("jobs_memory_file_bytes", Aggregation.MAX),
-        "memory_limit": _curve("jobs_memory_limit_bytes", Aggregation.MAX),
-        "oom_kills": SeriesQuery(
-            metric="jobs_memory_events_total",
-            how=Aggregation.MAX,
-            each=(NODE_LABEL, "event"),
-            by=_NODE,
-            where=(("event", "oom_kill"),),
-        ),
-        "read": _curve("jobs_io_read_bytes_total", Aggregation.TOTAL),
-        "write": _curve("jobs_io_write_bytes_total", Aggregation.TOTAL),
-        "reads": _curve("jobs_io_reads_total", Aggregation.TOTAL),
-        "writes": _curve("jobs_io_writes_total", Aggregation.TOTAL),
-        "mean_open_files": _curve("jobs_distinct_files", Aggregation.MEAN),
-        "uses_scratch": _curve("jobs_uses_scratch", Aggregation.MAX),
-        "program_threads": SeriesQuery(
-            metric="jobs_program_threads", how=Aggregation.MAX, each=(NODE_LABEL, "program"), by=(NODE_LABEL, "program")
-        ),
-        "gpu": _curve("jobs_gpu_utilization_ratio", Aggregation.MEAN),
-        "gpu_memory": _curve("jobs_gpu_memory_bytes", Aggregation.MAX),
-        "gpu_held_idle": _held("idle", Aggregation.MEAN),
-        **GPU_TOTALS,
-        **_LUSTRE,
-        "traced_cpu": _traced("cpu_seconds_total", Aggregation.MAX),
-        "traced_memory": _traced("memory_rss_bytes", Aggregation.MAX),
-        **TRACED_TOTALS,
-        # Whether Slurm profiled any step; the value means nothing.
-        "profiled": _profiled("last_sample_timestamp_seconds", Aggregation.MAX, _STEP, by=()),
-        **PROFILED_TOTALS,
-    }
-)
+TOTALS: Mapping[str, SeriesQuery] = {
+    "cpu": _curve("jobs_cpu_seconds_total", Aggregation.MAX),
+    "cpu_user": _curve("jobs_cpu_user_seconds_total", Aggregation.MAX),
+    "cpu_system": _curve("jobs_cpu_system_seconds_total", Aggregation.MAX),
+    "cpu_core": _curve("jobs_cpu_core_seconds_total", Aggregation.MAX, each=_CORE, by=_CORE),
+    # Between two scrapes: a point of a curve is a mean over minutes.
+    "busy_peak": _curve("jobs_busy_cores", Aggregation.MAX),
+    "cores": _curve("jobs_cores", Aggregation.MAX),
+    "memory_peak": _curve("jobs_memory_peak_bytes", Aggregation.MAX),
+    "memory_file": _curve("jobs_memory_file_bytes", Aggregation.MAX),
+    "memory_limit": _curve("jobs_memory_limit_bytes", Aggregation.MAX),
+    "oom_kills": SeriesQuery(
+        metric="jobs_memory_events_total",
+        how=Aggregation.MAX,
+        each=(NODE_LABEL, "event"),
+        by=_NODE,
+        where=(("event", "oom_kill"),),
+    ),
+    "read": _curve("jobs_io_read_bytes_total", Aggregation.TOTAL),
+    "write": _curve("jobs_io_write_bytes_total", Aggregation.TOTAL),
+    "reads": _curve("jobs_io_reads_total", Aggregation.TOTAL),
+    "writes": _curve("jobs_io_writes_total", Aggregation.TOTAL),
+    "mean_open_files": _curve("jobs_distinct_files", Aggregation.MEAN),
+    "uses_scratch": _curve("jobs_uses_scratch", Aggregation.MAX),
+    "program_threads": SeriesQuery(
+        metric="jobs_program_threads", how=Aggregation.MAX, each=(NODE_LABEL, "program"), by=(NODE_LABEL, "program")
+    ),
+    "gpu": _curve("jobs_gpu_utilization_ratio", Aggregation.MEAN),
+    "gpu_memory": _curve("jobs_gpu_memory_bytes", Aggregation.MAX),
+    "gpu_held_idle": _held("idle", Aggregation.MEAN),
+    **GPU_TOTALS,
+    **_LUSTRE,
+    "traced_cpu": _traced("cpu_seconds_total", Aggregation.MAX),
+    "traced_memory": _traced("memory_rss_bytes", Aggregation.MAX),
+    **TRACED_TOTALS,
+    # Whether Slurm profiled any step; the value means nothing.
+    "profiled": _profiled("last_sample_timestamp_seconds", Aggregation.MAX, _STEP, by=()),
+    **PROFILED_TOTALS,
+}
 """Queries for one value per series over the whole run."""

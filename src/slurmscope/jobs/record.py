@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from slurmscope.core.tres import Gres
-from slurmscope.slurm.states import ENDED_STATES, RUNNING, SUSPENDED
+from slurmscope.slurm.states import ACTIVE_STATES, ENDED_STATES, RUNNING
 
 MAX_STEPS = 1000
 """Most steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
@@ -59,6 +59,8 @@ class StepRecord:
     exit_signal: int | None = None
     node_list: str = ""
     """Its nodes as Slurm writes them: n[1-2]."""
+    request: str = ""
+    """The options by which its srun set its size: --nodes=2 --mem=4G."""
 
 
 class EarlierSize(NamedTuple):
@@ -184,8 +186,8 @@ class JobRecord:
 
     @property
     def is_active(self) -> bool:
-        """Return whether the job has its nodes: it runs, or is suspended."""
-        return self.state in {RUNNING, SUSPENDED}
+        """Return whether the job holds its nodes, suspended or not."""
+        return self.state in ACTIVE_STATES
 
     @property
     def has_ended(self) -> bool:

@@ -73,24 +73,19 @@ def _name(process: ProcessSummary) -> str:
     return f"rank {process.rank}: {command} on {process.node}" if process.rank else f"{command} on {process.node}"
 
 
+_TOTALS = {
+    "cpu_seconds": "traced_cpu",
+    "peak_memory_bytes": "traced_memory",
+    "peak_threads": "traced_threads",
+    "read_bytes": "traced_read",
+    "write_bytes": "traced_write",
+}
+
+
 def _process(key: ProcessKey, totals: TotalsByName) -> ProcessSummary:
     node, step, rank, pid, command = key
-
-    def total(name: str) -> float | None:
-        return totals.get(name, {}).get(key)
-
-    return ProcessSummary(
-        node=node,
-        step=step,
-        rank=rank,
-        pid=pid,
-        command=command,
-        cpu_seconds=total("traced_cpu"),
-        peak_memory_bytes=total("traced_memory"),
-        peak_threads=total("traced_threads"),
-        read_bytes=total("traced_read"),
-        write_bytes=total("traced_write"),
-    )
+    numbers = {field: totals.get(name, {}).get(key) for field, name in _TOTALS.items()}
+    return ProcessSummary(node=node, step=step, rank=rank, pid=pid, command=command, **numbers)
 
 
 def _cpu_difference(run: MeasuredRun) -> Iterator[TraceDifference]:

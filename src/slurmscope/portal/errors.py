@@ -59,8 +59,7 @@ def handle_ambiguous_name(request: Request, error: Exception) -> Response:
         services: Services = request.app.state.services
         services.audit_log.audit(viewer, getattr(request.scope.get("route"), "path", ""), f"{error.kind} {error.name}")
     choices = _list_choices(request, error)
-    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    if path.startswith("/api/") or path.endswith(".json") or request.query_params.get("format") == "json":
+    if _wants_json(request):
         listed = [{"cluster": choice.cluster, "url": choice.url} for choice in choices]
         return JSONResponse({"error": f"{_sentence(error)} Choose one.", "choices": listed}, STATUS)
     pages: PageRenderer = request.app.state.pages

@@ -6,13 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import DURATION, Parse, setting
-from slurmscope.core.units import format_duration, parse_positive_seconds, parse_seconds
+from slurmscope.core.settings import duration, setting
+from slurmscope.core.units import format_duration, parse_seconds
 from slurmscope.reporter.retention import parse_keep_seconds
-
-
-def _duration(default: float, help: str, parse: Parse = parse_keep_seconds) -> float:
-    return setting(default, help=help, parse=parse, metavar=DURATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,30 +17,35 @@ class ReporterSettings:
 
     enabled: bool = setting(
         True,
-        help="Archive ended jobs, unless another portal of the same archive does; if disabled, only serve pages.",
+        "Archive ended jobs, unless another portal of the same archive does; if disabled, only serve pages.",
         flag="reporter",
     )
-    interval: float = _duration(
-        60.0,
-        "Interval between polls of accounting; a job is summarized two intervals after its end.",
-        parse_positive_seconds,
+    interval: float = duration(
+        60.0, "Interval between polls of accounting; a job is summarized two intervals after its end."
     )
-    look_back: float = _duration(7 * 86400.0, "How far back to read jobs when the archive is new.", parse_seconds)
-    give_up: float = _duration(
+    look_back: float = duration(7 * 86400.0, "How far back to read jobs when the archive is new.", parse=parse_seconds)
+    give_up: float = duration(
         7 * 86400.0,
         "How long after its end to measure a job again whose numbers Prometheus did not return.",
-        parse_seconds,
+        parse=parse_seconds,
     )
-    keep_curves: float = _duration(
+    keep_curves: float = duration(
         365 * 86400.0,
         "How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",
+        parse=parse_keep_seconds,
     )
-    thin_curves_after: float = _duration(
-        0.0, "Age at which curves of ended jobs are thinned, at least 7d; 0s never thins them."
+    thin_curves_after: float = duration(
+        0.0,
+        "Age at which curves of ended jobs are thinned, at least 7d; 0s never thins them.",
+        parse=parse_keep_seconds,
     )
-    keep_jobs: float = _duration(0.0, "How long to keep ended jobs, at least 7d; 0s keeps them forever.")
-    keep_audit: float = _duration(
-        365 * 86400.0, "How long to keep audit records of staff access, at least 7d; 0s keeps them forever."
+    keep_jobs: float = duration(
+        0.0, "How long to keep ended jobs, at least 7d; 0s keeps them forever.", parse=parse_keep_seconds
+    )
+    keep_audit: float = duration(
+        365 * 86400.0,
+        "How long to keep audit records of staff access, at least 7d; 0s keeps them forever.",
+        parse=parse_keep_seconds,
     )
 
     @property

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from slurmscope.accounting.settings import AccountingSettings
 from slurmscope.archive.settings import ArchiveSettings
-from slurmscope.core.config import Config, parse_path
-from slurmscope.core.settings import DURATION, SIZE, Parse, Section, one_of, parse_text, setting
+from slurmscope.core.config import Config, file_path
+from slurmscope.core.settings import DURATION, SIZE, Parse, Section, choice, parse_text, setting
 from slurmscope.core.units import parse_bytes, parse_seconds
 from slurmscope.exporter.settings import LogSettings
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.jobs.findings import RULES
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.rule import Rule
+from slurmscope.jobs.rule import MIN_RUN, Threshold
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.recorder.settings import RecorderSettings
 from slurmscope.reports.page_paths import array_path, job_path, shown_cluster
@@ -69,14 +69,14 @@ def rule_sections() -> Iterator[Section]:
 
 
 def rule_section(rule_id: str) -> Section | None:
-    """Return the section of one rule; None when it has no thresholds."""
+    """Return the section of one rule, that of all rules for an empty ID; None when it has no thresholds."""
     return _SECTIONS.get(rule_id)
 
 
 def thresholds_of(config: Config) -> Mapping[str, float]:
-    """Return the current value of every threshold, by ``rule.threshold``."""
+    """Return the current value of every threshold, by ``rule.threshold``, or by its name where rules share it."""
     return {
-        f"{rule_id}.{declared.attribute}": _number(config.values[declared.key].value)
+        f"{rule_id}.{declared.attribute}".lstrip("."): _number(config.values[declared.key].value)
         for rule_id, section in _SECTIONS.items()
         for declared in section.settings()
     }
@@ -86,25 +86,21 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _section(rule: Rule) -> Section:
-    declared = [
-        (
-            threshold.name,
-            float,
-            setting(
-                threshold.default,
-                help=threshold.help,
-                parse=_UNITS[threshold.unit][0],
-                metavar=_UNITS[threshold.unit][1],
-            ),
-        )
-        for threshold in rule.thresholds
-    ]
-    made = dataclasses.make_dataclass(f"{rule.id}_thresholds", declared, frozen=True, kw_only=True)
-    return Section(name=f"rules.{rule.id.replace('_', '-')}", type=made, has_flags=False)
+def _section(rule_id: str, thresholds: Sequence[Threshold]) -> Section:
+    declared = [(each.name, float, _declare(each)) for each in thresholds]
+    made = dataclasses.make_dataclass(f"{rule_id}_thresholds", declared, frozen=True, kw_only=True)
+    return Section(name=f"rules.{rule_id.replace('_', '-')}".rstrip("."), type=made, has_flags=False)
 
 
-_SECTIONS: Mapping[str, Section] = {rule.id: _section(rule) for rule in RULES if rule.thresholds}
+def _declare(threshold: Threshold) -> float:
+    parse, metavar = _UNITS[threshold.unit]
+    return setting(threshold.default, threshold.help, parse=parse, metavar=metavar)
+
+
+_SECTIONS: Mapping[str, Section] = {
+    "": _section("", (MIN_RUN,)),
+    **{rule.id: _section(rule.id, rule.thresholds) for rule in RULES if rule.thresholds},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,22 +109,18 @@ class ClientSettings:
 
     url: ServerAddress | None = setting(
         None,
-        help="Portal to read jobs from, instead of this host's archive and accounting: https://HOST[:PORT][/PREFIX].",
+        "Portal to read jobs from, instead of this host's archive and accounting: https://HOST[:PORT][/PREFIX].",
         parse=parse_address,
         metavar="URL",
     )
-    token_file: Path = setting(
+    token_file: Path = file_path(
         Path("~/.config/slurmscope/token"),
-        help="File with the portal token of slurmscope report, readable by its owner only; without it, munge is used.",
-        parse=parse_path,
-        metavar="FILE",
+        "File with the portal token of slurmscope report, readable by its owner only; without it, munge is used.",
     )
     token_over_http: bool = setting(
-        False, help="Send the token to portals on other hosts without TLS, where the network can read it."
+        False, "Send the token to portals on other hosts without TLS, where the network can read it."
     )
-    ca_file: Path | None = setting(
-        None, help="CA file that verifies the portal; default is the system's.", parse=parse_path, metavar="FILE"
-    )
+    ca_file: Path | None = file_path(None, "CA file that verifies the portal; default is the system's.")
     timeout: float = 20.0
     """Timeout for each request to the portal."""
 
@@ -182,29 +174,24 @@ def parse_domain(given: object) -> str:
 class MailSettings:
     """SMTP server and addresses for mails."""
 
-    server: str = setting("localhost:25", help="SMTP server for mail.", parse=parse_mail_server, metavar="HOST[:PORT]")
-    tls: str = setting(
-        "none",
-        help="Encryption of the SMTP connection: none, starttls, or tls (implicit TLS).",
-        parse=one_of("none", "starttls", "tls"),
-        metavar="none|starttls|tls",
+    server: str = setting("localhost:25", "SMTP server for mail.", parse=parse_mail_server, metavar="HOST[:PORT]")
+    tls: str = choice(
+        "none", ("none", "starttls", "tls"), "Encryption of the SMTP connection: none, starttls, or tls (implicit TLS)."
     )
-    user: str = setting("", help="User name for the SMTP server; empty disables authentication.", metavar="NAME")
-    password_file: Path | None = setting(
-        None, help="File with the password of mail.user.", parse=parse_path, metavar="FILE"
-    )
+    user: str = setting("", "User name for the SMTP server; empty disables authentication.", metavar="NAME")
+    password_file: Path | None = file_path(None, "File with the password of mail.user.")
     sender: str = setting(
-        "slurmscope@localhost", help="Sender address of mails.", parse=parse_mail_address, metavar="ADDRESS"
+        "slurmscope@localhost", "Sender address of mails.", parse=parse_mail_address, metavar="ADDRESS"
     )
     domain: str = setting(
         "",
-        help="Domain appended to user names for mail addresses; empty sends to the bare user name.",
+        "Domain appended to user names for mail addresses; empty sends to the bare user name.",
         parse=parse_domain,
         metavar="DOMAIN",
     )
     timeout: float = 20.0
     """Timeout for the SMTP server."""
-    portal_url: str = setting("", help="URL of the portal, for links in mails and reports.", metavar="URL")
+    portal_url: str = setting("", "URL of the portal, for links in mails and reports.", metavar="URL")
 
 
 def link_to(report: JobReport, settings: MailSettings, clusters: Sequence[str] = (), *, chosen: str = "") -> str:

@@ -29,6 +29,7 @@ def test_list_tells_every_rule_and_the_key_of_every_threshold(monkeypatch: pytes
         in done.stdout
     )
     assert sum(len(rule.thresholds) for rule in RULES) == done.stdout.count("    rules.")
+    assert "\nrules.min-run-seconds = 5m  " in done.stdout
 
 
 def test_rules_count_jobs_that_ended_in_the_last_days(shared_archive: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.tres import Gres
-from slurmscope.jobs.findings import RULES, judge
+from slurmscope.jobs.findings import RULES, judge, resolve_thresholds
 from slurmscope.jobs.rule import Rule, Severity
 from slurmscope.jobs.summary import (
     Coverage,
@@ -43,7 +43,7 @@ EXPECTED_RULES = {
     "timed_out", "metadata_storm", "tiny_requests", "gpu_idle", "gpu_held_without_process", "gpu_low", "stopped_early",
     "memory_growing", "too_many_nodes", "too_short", "node_failed",
 }  # fmt: skip
-DEFAULTS = {rule.id: {threshold.name: threshold.default for threshold in rule.thresholds} for rule in RULES}
+DEFAULTS = resolve_thresholds({})
 
 
 def bare(state: str, **changed: object) -> JobSummary:
@@ -295,7 +295,7 @@ def test_any_job_can_be_checked(summary: JobSummary) -> None:
     assert sorted(ranks) == ranks
     every = [each for finding in findings for each in finding.with_consequences]
     assert len({finding.rule for finding in every}) == len(every)
-    matched = {rule.id for rule in RULES if rule.check(summary, DEFAULTS[rule.id]) is not None}
+    matched = {rule.id for rule in RULES if rule.find(summary, DEFAULTS[rule.id]) is not None}
     replaced = {other for rule in RULES if rule.id in matched for other in rule.replaces}
     assert matched - replaced == {finding.rule for finding in every}
     for finding in every:

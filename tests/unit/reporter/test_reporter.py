@@ -214,6 +214,21 @@ def test_running_jobs_are_stored_and_measured_again() -> None:
     assert 50.0 == report.summary.io.read_bytes
 
 
+def test_suspended_job_is_not_archived_as_running() -> None:
+    running = make_record(5, state="RUNNING", end_seconds=None)
+    bench = Bench(running)
+    bench.reporter.work()
+    bench.accounting.records[0] = replace(running, state="SUSPENDED", suspended_seconds=20)
+    bench.series.value = 50.0
+    bench.reporter.work()
+    (report,) = bench.archive.reports.values()
+    assert ("SUSPENDED", 20, 50.0) == (
+        report.record.state,
+        report.record.suspended_seconds,
+        report.summary.io.read_bytes,
+    )
+
+
 def test_numbers_of_a_running_job_stay_while_the_server_is_unreachable(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(make_record(5, state="RUNNING", end_seconds=None))
     bench.reporter.work()

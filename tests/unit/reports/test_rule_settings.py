@@ -26,7 +26,7 @@ def test_without_settings_every_threshold_has_the_default_of_its_rule() -> None:
     config = load(rule_sections(), flags={}, environment={})
 
     expected = {f"{rule.id}.{threshold.name}": threshold.default for rule in RULES for threshold in rule.thresholds}
-    assert expected == thresholds_of(config)
+    assert expected | {"min_run_seconds": 300.0} == thresholds_of(config)
 
 
 def test_threshold_is_set_in_the_file(tmp_path: Path) -> None:
@@ -86,4 +86,18 @@ def test_rules_without_thresholds_have_no_section() -> None:
 
     assert bare
     assert [None] * len(bare) == [rule_section(rule) for rule in bare]
-    assert len(RULES) - len(bare) == len(set(named))
+    assert len(RULES) - len(bare) == len(set(named) - {"rules"})
+
+
+def test_minimum_run_time_is_one_key(tmp_path: Path) -> None:
+    file = tmp_path / "slurmscope.toml"
+    file.write_text("[rules]\nmin-run-seconds = '20m'\n[rules.cpu-idle]\nmin-busy-ratio = 0.5\n")
+
+    thresholds = thresholds_of(load(rule_sections(), flags={}, environment={}, file=file))
+
+    assert (1200.0, 0.5) == (thresholds["min_run_seconds"], thresholds["cpu_idle.min_busy_ratio"])
+
+
+def test_dropped_minimum_run_time_of_a_rule_names_the_one_key() -> None:
+    with pytest.raises(ConfigError, match=r"_CPU_IDLE_MIN_RUN_SECONDS was removed: use rules\.min-run-seconds"):
+        load(rule_sections(), flags={}, environment={"SLURMSCOPE_RULES_CPU_IDLE_MIN_RUN_SECONDS": "60"})

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.tres import parse_tres
 from slurmscope.slurm.arrays import parse_tasks
 from slurmscope.slurm.command import RunCommand
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
 
 HELD_REASONS = frozenset({"JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "ReservationDeleted"})
 """Reasons of jobs that do not start until they are released; their priority is 0."""
@@ -114,7 +117,12 @@ class PendingQueue:
     unreadable_rows: int = 0
 
     def find(self, shown_id: str) -> PendingJob | None:
-        """Return a job by its ID as users write it: 12, 12_3 or 12+1; None for a whole array."""
+        """Return a job by its ID as squeue writes it: 12, 12_3, 12+1 or 12_[3-24%2]; None for a whole array."""
+        array_id, bracket, _ = shown_id.partition("_[")
+        if bracket:
+            tasks = self.find_array(int(array_id)) if array_id.isdecimal() else ()
+            # Some of these tasks may have started since.
+            return next((job for job in tasks if job.shown_id == shown_id), tasks[0] if tasks else None)
         base, mark, part = shown_id.replace("+", "_").partition("_")
         if not base.isdecimal() or (mark and not part.isdecimal()):
             return None
@@ -128,7 +136,7 @@ class PendingQueue:
     def find_array(self, array_job_id: int) -> tuple[PendingJob, ...]:
         return tuple(job for job in self._by_id.get(array_job_id, ()) if job.array_job_id == array_job_id)
 
-    def in_partition(self, partition: str) -> tuple[PendingJob, ...]:
+    def in_partition(self, partition: str) -> Sequence[PendingJob]:
         """Return the jobs that may start in a partition, in the order of the scheduler: highest priority first."""
         return self._by_partition.get(partition, ())
 
@@ -146,19 +154,12 @@ class PendingQueue:
 
     @cached_property
     def _by_user(self) -> Mapping[str, list[PendingJob]]:
-        found: dict[str, list[PendingJob]] = {}
-        for job in self.jobs:
-            found.setdefault(job.user, []).append(job)
-        return found
+        return _group((job.user, job) for job in self.jobs)
 
     @cached_property
     def _by_id(self) -> Mapping[int, list[PendingJob]]:
-        found: dict[int, list[PendingJob]] = {}
-        for job in self.jobs:
-            for job_id in dict.fromkeys((job.job_id, job.array_job_id, job.het_job_id)):
-                if job_id is not None:
-                    found.setdefault(job_id, []).append(job)
-        return found
+        ids = ((dict.fromkeys((job.job_id, job.array_job_id, job.het_job_id)), job) for job in self.jobs)
+        return _group((job_id, job) for found, job in ids for job_id in found if job_id is not None)
 
     @cached_property
     def _ahead(self) -> Mapping[tuple[int, str], JobsAhead]:
@@ -176,20 +177,22 @@ class PendingQueue:
 
     @cached_property
     def _planned(self) -> Mapping[str, list[PendingJob]]:
-        found: dict[str, list[PendingJob]] = {}
         planned = (job for job in self.jobs if job.start_seconds is not None)
-        for job in sorted(planned, key=lambda job: job.start_seconds or 0):
-            for partition in job.partitions:
-                found.setdefault(partition, []).append(job)
-        return found
+        ordered = sorted(planned, key=lambda job: job.start_seconds or 0)
+        return _group((partition, job) for job in ordered for partition in job.partitions)
 
     @cached_property
-    def _by_partition(self) -> Mapping[str, tuple[PendingJob, ...]]:
-        found: dict[str, list[PendingJob]] = {}
-        for job in sorted(self.jobs, key=lambda job: (-(job.priority or 0), job.submit_seconds, job.job_id)):
-            for partition in job.partitions:
-                found.setdefault(partition, []).append(job)
-        return {partition: tuple(jobs) for partition, jobs in found.items()}
+    def _by_partition(self) -> Mapping[str, list[PendingJob]]:
+        ordered = sorted(self.jobs, key=lambda job: (-(job.priority or 0), job.submit_seconds, job.job_id))
+        return _group((partition, job) for job in ordered for partition in job.partitions)
+
+
+def _group(pairs: Iterable[tuple[Key, Item]]) -> Mapping[Key, list[Item]]:
+    """Return the items of each key, in their order."""
+    found: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,17 +248,12 @@ class JobPriorities:
 
     @cached_property
     def _by_job(self) -> Mapping[int, list[JobPriority]]:
-        found: dict[int, list[JobPriority]] = {}
-        for priority in self.priorities:
-            found.setdefault(priority.job_id, []).append(priority)
-        return found
+        return _group((priority.job_id, priority) for priority in self.priorities)
 
     @cached_property
     def _by_partition(self) -> Mapping[str, list[JobPriority]]:
-        found: dict[str, list[JobPriority]] = {}
-        for priority in sorted(self.priorities, key=lambda priority: (-priority.total, priority.job_id)):
-            found.setdefault(priority.partition, []).append(priority)
-        return found
+        ordered = sorted(self.priorities, key=lambda priority: (-priority.total, priority.job_id))
+        return _group((priority.partition, priority) for priority in ordered)
 
 
 COLUMNS = (

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from slurmscope.cluster.sinfo import Node, can_run_jobs
-from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob, PendingQueue
+from slurmscope.jobs.pending.queue import JobPriorities, PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import NODES_DOWN
 from slurmscope.jobs.report import ExpectedWait, RequestedSize
 from slurmscope.jobs.wait_times import LIMIT_BOUNDS_SECONDS, WaitingTime, find_cores_class, find_limit_class
@@ -33,11 +33,14 @@ class QueuePosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityRow:
-    """One factor of a job's priority, beside that of others in the partition; None without such a job."""
+    """One factor of a job's priority, beside that of others in the partition.
+
+    None without such a job, and for a priority that Slurm calls infinite.
+    """
 
     factor: str
-    own: float
-    median: float
+    own: float | None
+    median: float | None
     ahead: float | None
     behind: float | None
 
@@ -68,31 +71,30 @@ def compare_priorities(priorities: JobPriorities, job: PendingJob) -> Iterator[P
     """Yield the factors of a job in each partition, beside the median and the jobs next to it."""
     for own in priorities.of(job):
         others, place = priorities.in_partition(own.partition), priorities.place_of(own)
-        ahead = others[place - 1] if place else None
-        behind = others[place + 1] if place + 1 < len(others) else None
-        medians = priorities.medians(own.partition)
-        names = dict.fromkeys(name for other in (own, ahead, behind) if other for name in other.factors)
-        total = PriorityRow(
-            factor="priority",
-            own=own.total,
-            median=medians["priority"],
-            ahead=ahead.total if ahead else None,
-            behind=behind.total if behind else None,
+        near = (own, others[place - 1] if place else None, others[place + 1] if place + 1 < len(others) else None)
+        mine, ahead, behind = ({"priority": each.total, **each.factors} if each else None for each in near)
+        names = dict.fromkeys(name for factors in (mine, ahead, behind) if factors for name in factors)
+        rows = (
+            PriorityRow(
+                factor=name,
+                own=hide_infinite(mine.get(name, 0.0)) if mine else 0.0,
+                median=hide_infinite(priorities.medians(own.partition)[name]),
+                ahead=hide_infinite(ahead.get(name, 0.0)) if ahead else None,
+                behind=hide_infinite(behind.get(name, 0.0)) if behind else None,
+            )
+            for name in names
         )
-        rows = (_make_row(name, medians[name], own, ahead, behind) for name in names)
-        yield PriorityTable(partition=own.partition, jobs=len(others), rows=(total, *rows))
+        yield PriorityTable(partition=own.partition, jobs=len(others), rows=tuple(rows))
 
 
-def _make_row(
-    name: str, median: float, own: JobPriority, ahead: JobPriority | None, behind: JobPriority | None
-) -> PriorityRow:
-    return PriorityRow(
-        factor=name,
-        own=own.factors.get(name, 0.0),
-        median=median,
-        ahead=ahead.factors.get(name, 0.0) if ahead else None,
-        behind=behind.factors.get(name, 0.0) if behind else None,
-    )
+_NO_VALUE = 0xFFFFFFFE
+"""Slurm's NO_VAL; INFINITE is the next number."""
+NumberT = TypeVar("NumberT", int, float)
+
+
+def hide_infinite(number: NumberT | None) -> NumberT | None:
+    """Return None for the numbers by which Slurm means "no value" and "infinite"."""
+    return None if number is None or number >= _NO_VALUE else number
 
 
 RESOURCE_REASONS = frozenset({"None", "Priority", "Resources"})

@@ -10,17 +10,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
-from typing import NamedTuple
 
 from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
+from slurmscope.jobs.exit_status import LAST_SIGNAL
+from slurmscope.jobs.failure import TITLE as FAILURE
+from slurmscope.jobs.failure import failure_rows
 from slurmscope.jobs.rating import Rating, rate_use, rated_job
 from slurmscope.jobs.record import JobRecord
-from slurmscope.jobs.render.formatting import format_time, show
+from slurmscope.jobs.render.formatting import LabelledText, format_time, show
+from slurmscope.jobs.render.resubmission import describe_resubmission
+from slurmscope.jobs.render.tables import make_node_table, source_sections
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Finding, Subject
 from slurmscope.jobs.summary import Coverage, FilesystemSummary, JobSummary
+from slurmscope.slurm.states import WAITING_STATES
 
-LAST_SIGNAL = 64
 NONE_REQUESTED = "none requested"
 CONSEQUENCES = "Follows from this:"
 """Heading of what a finding explains, in every rendering."""
@@ -29,13 +33,6 @@ _MEMORY_NOTE = (
     "The values differ because the kernel also charges the file cache, which it reclaims when memory gets scarce, "
     "and because Slurm only samples the largest task at intervals."
 )
-
-
-class LabelledText(NamedTuple):
-    """One labelled line of a report."""
-
-    label: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +49,28 @@ class Gauge:
     def percent(self) -> str:
         """Return the share as a percentage, or an empty text."""
         return "" if self.ratio is None else format_ratio(self.ratio)
+
+
+def texts(report: JobReport) -> dict[str, object]:
+    """Return all texts of a report by the names that templates have for them."""
+    return {
+        "title": title(report),
+        "made": format_time(report.made_seconds),
+        "facts": facts(report),
+        "failure_title": FAILURE,
+        "failure": failure_rows(report),
+        "findings": findings(report),
+        "consequences_title": CONSEQUENCES,
+        "no_findings": no_findings(report),
+        "header": describe_resubmission(report),
+        "memory": memory_rows(report),
+        "memory_note": memory_note(report),
+        "cpu": cpu_rows(report),
+        "io": io_rows(report),
+        "nodes": make_node_table(report),
+        "sections": source_sections(report),
+        "missing": missing(report),
+    }
 
 
 def title(report: JobReport) -> str:
@@ -77,6 +96,24 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
         LabelledText("Restarts", str(record.restarts) if record.restarts else ""),
         LabelledText("Submitted as", record.submit_line),
         LabelledText("Directory", record.work_dir),
+    )
+    return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
+
+
+def pending_rows(report: JobReport) -> tuple[LabelledText, ...]:
+    """Explain why a job is pending, and what its user can do; none for a job that has started or ended."""
+    record = report.record
+    if record.state not in WAITING_STATES or record.has_ended or record.start_seconds is not None:
+        return ()
+    # Other reports do without it.
+    from slurmscope.jobs.pending.reasons import explain_reason
+
+    known = record.reason not in ("", "None")
+    reason = explain_reason(record.reason)
+    rows = (
+        LabelledText("Reason", f"{reason.meaning} ({record.reason})" if known else "not in Slurm's accounting yet"),
+        LabelledText("What to do", reason.action.replace("JOBID", str(record.job_id)) if known else ""),
+        LabelledText("Expected start", f"squeue --start --jobs={record.job_id} prints it, and the current reason"),
     )
     return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import NamedTuple
 
 from slurmscope.core.log import escape
 
@@ -16,6 +17,13 @@ TEXT_LIMIT = 1000
 
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LabelledText(NamedTuple):
+    """One labelled line of a report."""
+
+    label: str
+    text: str
 
 
 def show(text: str, limit: int = TEXT_LIMIT) -> str:
@@ -53,17 +61,8 @@ def format_day(seconds: float | None) -> str:
 
 def format_zoned_day(seconds: float, zone: tzinfo) -> str:
     """Format a Unix time as date, with the name of the time zone."""
-    moment = to_zone(seconds, zone)
+    moment = in_zone(seconds, zone)
     return f"{moment:%Y-%m-%d}, {getattr(zone, 'key', 'UTC')}" if moment else "unknown"
-
-
-def to_zone(seconds: float, zone: tzinfo) -> datetime | None:
-    """Convert a Unix time to a time zone; None for times outside of the calendar."""
-    moment = as_datetime(seconds)
-    try:
-        return moment.astimezone(zone) if moment else None
-    except OverflowError:  # the first and last hours of the calendar
-        return None
 
 
 def as_datetime(seconds: float | None) -> datetime | None:

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 
 from slurmscope.core.errors import MissingExtraError
 from slurmscope.core.units import NOT_MEASURED
-from slurmscope.jobs.failure import TITLE as FAILURE
-from slurmscope.jobs.failure import failure_rows
 from slurmscope.jobs.heat_maps import find_heat_maps
 from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render import contents
 from slurmscope.jobs.render.contents import Gauge
-from slurmscope.jobs.render.formatting import format_time, show
-from slurmscope.jobs.render.resubmission import describe_resubmission
+from slurmscope.jobs.render.formatting import show
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Markup, Palette
 from slurmscope.jobs.render.svg.figures import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.jobs.render.svg.heat_map import DARK_SCALE, describe_heat_map, render_heat_map_svg
-from slurmscope.jobs.render.tables import make_node_table, source_sections
 from slurmscope.jobs.report import JobReport
 
 if TYPE_CHECKING:
@@ -73,28 +69,8 @@ def safe_url(url: str) -> str:
 
 
 def _render(report: JobReport, url: str, **pictures: object) -> str:
-    return render_template(
-        "report.html",
-        title=contents.title(report),
-        state=show(report.record.state),
-        facts=contents.facts(report),
-        failure_title=FAILURE,
-        failure=failure_rows(report),
-        findings=contents.findings(report),
-        consequences_title=contents.CONSEQUENCES,
-        no_findings=contents.no_findings(report),
-        header=describe_resubmission(report),
-        memory=contents.memory_rows(report),
-        memory_note=contents.memory_note(report),
-        cpu=contents.cpu_rows(report),
-        io=contents.io_rows(report),
-        nodes=make_node_table(report),
-        sections=source_sections(report),
-        missing=contents.missing(report),
-        made=format_time(report.made_seconds),
-        url=safe_url(url),
-        **pictures,
-    )
+    state = show(report.record.state)
+    return render_template("report.html", state=state, url=safe_url(url), **contents.texts(report), **pictures)
 
 
 def _bar(gauge: Gauge) -> str:

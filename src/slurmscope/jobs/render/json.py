@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from slurmscope.jobs.failure import explain_failure
 from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.render.resubmission import ResubmissionText
 from slurmscope.jobs.report import JobReport, OptionChange, Resubmission
 from slurmscope.jobs.summary import Coverage, GpuSummary, HeldGpu, MemorySummary, OtherGpus, UsedShare
 from slurmscope.jobs.traced_run import RunReport
@@ -34,6 +35,7 @@ _DERIVED: Mapping[type, tuple[str, ...]] = {
     Coverage: ("is_good",),
     OptionChange: ("line",),
     Resubmission: ("lines", "diff"),
+    ResubmissionText: ("sentences",),
 }
 """Properties to include, so that readers of JSON need not compute them."""
 

@@ -15,18 +15,14 @@ from types import ModuleType
 
 from slurmscope.core.errors import MissingExtraError, OutputError
 from slurmscope.core.log import escape
-from slurmscope.jobs.failure import TITLE as FAILURE
-from slurmscope.jobs.failure import failure_rows
 from slurmscope.jobs.heat_maps import find_heat_maps
 from slurmscope.jobs.render import contents
-from slurmscope.jobs.render.contents import LabelledText
-from slurmscope.jobs.render.formatting import format_time, show
-from slurmscope.jobs.render.resubmission import ResubmissionText, describe_resubmission
+from slurmscope.jobs.render.formatting import show
+from slurmscope.jobs.render.json import as_plain
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.render.svg.elements import LIGHT
 from slurmscope.jobs.render.svg.figures import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.jobs.render.svg.heat_map import describe_heat_map, render_heat_map_svg
-from slurmscope.jobs.render.tables import make_node_table, source_sections
 from slurmscope.jobs.report import Chart, JobReport
 from slurmscope.jobs.rule import Severity
 
@@ -48,30 +44,10 @@ def render_svg_png(svg: str) -> bytes:
     return _compile(_PICTURE, {"picture": svg}, "png", ppi=144.0)
 
 
-def _document(report: JobReport) -> dict[str, object]:
-    table = make_node_table(report)
-    return {
-        "title": contents.title(report),
-        "made": format_time(report.made_seconds),
-        "facts": _pairs(contents.facts(report)),
-        "gauges": _gauges(report),
-        "colors": {severity.value: LIGHT.of(severity) for severity in Severity},
-        "failure_title": FAILURE,
-        "failure": _pairs(failure_rows(report)),
-        "findings": _findings(report),
-        "consequences_title": contents.CONSEQUENCES,
-        "no_findings": contents.no_findings(report),
-        "header": _header(describe_resubmission(report)),
-        "memory": _pairs(contents.memory_rows(report)),
-        "memory_note": contents.memory_note(report),
-        "cpu": _pairs(contents.cpu_rows(report)),
-        "files": _pairs(contents.io_rows(report)),
-        "nodes": {"head": table.head, "rows": table.rows, "note": table.note},
-        "sections": _sections(report),
-        "missing": contents.missing(report),
-        "charts": _charts(report),
-        "pictures": _pictures(report),
-    }
+def _document(report: JobReport) -> object:
+    colors = {severity.value: LIGHT.of(severity) for severity in Severity}
+    pictures = {"gauges": _gauges(report), "charts": _charts(report), "pictures": _pictures(report)}
+    return as_plain({**contents.texts(report), **pictures, "colors": colors})
 
 
 def _gauges(report: JobReport) -> list[dict[str, object]]:
@@ -87,31 +63,6 @@ def _gauges(report: JobReport) -> list[dict[str, object]]:
     ]
 
 
-def _findings(report: JobReport) -> list[dict[str, object]]:
-    return [
-        {
-            "severity": finding.severity.value,
-            "title": finding.title,
-            "text": f"{finding.explanation} {finding.advice}",
-            "suggestion": finding.suggestion,
-            "consequences": [f"{other.title}. {other.explanation}" for other in finding.consequences],
-        }
-        for finding in contents.findings(report)
-    ]
-
-
-def _sections(report: JobReport) -> list[dict[str, object]]:
-    return [
-        {
-            "title": section.title,
-            "head": section.table.head,
-            "rows": section.table.rows,
-            "notes": [section.table.note, *section.sentences],
-        }
-        for section in source_sections(report)
-    ]
-
-
 def _charts(report: JobReport) -> Sequence[tuple[str, str]]:
     charts = [(render_chart_svg(chart, width=430, height=200), show(chart.help)) for chart in report.charts]
     if report.summary.cpu.user_seconds is not None:
@@ -124,14 +75,6 @@ def _pictures(report: JobReport) -> Sequence[tuple[str, str]]:
     if (report.record.cpus or 0) > 1 and (cores := render_cores_svg(report, width=640)) is not None:
         pictures.append((cores, "The darker the cell, the busier the core."))
     return pictures
-
-
-def _header(made: ResubmissionText | None) -> dict[str, object] | None:
-    return None if made is None else {"title": made.title, "diff": made.diff, "sentences": made.sentences}
-
-
-def _pairs(rows: tuple[LabelledText, ...]) -> list[tuple[str, str]]:
-    return [(row.label, row.text) for row in rows]
 
 
 def _compile(

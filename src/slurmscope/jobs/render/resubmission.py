@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from slurmscope.core.units import format_bytes, format_count, format_seconds, format_some
 from slurmscope.jobs.render.formatting import show
@@ -14,7 +14,8 @@ TITLE = "Header for the next run"
 _HOUR = 3600.0
 
 
-class ResubmissionText(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResubmissionText:
     """The header as every rendering shows it."""
 
     title: str

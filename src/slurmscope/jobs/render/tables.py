@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
+from slurmscope.core.units import (
+    NOT_MEASURED,
+    format_bytes,
+    format_count,
+    format_energy,
+    format_ratio,
+    format_seconds,
+    format_some,
+)
 from slurmscope.jobs.render.formatting import show
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.summary import (
@@ -52,12 +60,8 @@ def make_node_table(report: JobReport) -> TextTable:
 
 
 def _cells(nodes: Sequence[NodeSummary], statistic: Callable[[Sequence[float]], float]) -> tuple[str, ...]:
-    cells = []
-    for _, read, format_value in _COLUMNS:
-        known = [value for value in map(read, nodes) if value is not None]
-        text = format_value(statistic(known)) if known else NOT_MEASURED
-        cells.append("–" if text == NOT_MEASURED else text)
-    return tuple(cells)
+    columns = [([value for node in nodes if (value := read(node)) is not None], write) for _, read, write in _COLUMNS]
+    return tuple(write(statistic(known)) if known else "–" for known, write in columns)
 
 
 def _cpu_ratio(node: NodeSummary) -> float | None:
@@ -76,12 +80,19 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeSummary], float | None], Callable[[floa
 
 
 _GPUS_HEAD = ("Node", "GPU", "Model", "Utilization", "Memory, peak", "Size", "Share")
+_WORK_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("SM", "sm_ratio", format_ratio),
+    ("Tensor cores", "tensor_ratio", format_ratio),
+    ("Memory bandwidth", "dram_ratio", format_ratio),
+    ("Energy", "energy_joules", format_energy),
+)
+"""What GPUs do when they are busy; columns without any number are left out."""
 _SHORT_UUID = len("GPU-01234567")
 """Beginning of a UUID that distinguishes GPUs of a node."""
 
 _SHARED = (
-    "Other jobs share some of these GPUs: their utilization cannot be attributed to one job, and their memory is only "
-    "that of this job."
+    "Other jobs share some of these GPUs: the numbers are those of this job; utilization, work and energy are "
+    "estimated from its processes."
 )
 _OTHERS = "The last row sums up the remaining GPUs; none of them was less busy than those above."
 
@@ -89,14 +100,20 @@ _OTHERS = "The last row sums up the remaining GPUs; none of them was less busy t
 def make_gpu_table(report: JobReport) -> TextTable:
     """Make the rows of the GPUs that node agents measured; without any there are none."""
     gpu = report.summary.gpu
-    rows = tuple((*_names(device), *_gpu_numbers(device)) for device in gpu.devices)
+    measured: list[HeldGpu | OtherGpus] = [*gpu.devices, *([gpu.others] if gpu.others else [])]
+    columns = [column for column in _WORK_COLUMNS if any(getattr(of.work, column[1]) is not None for of in measured)]
+
+    def numbers(of: HeldGpu | OtherGpus) -> tuple[str, ...]:
+        return *_gpu_numbers(of), *_dashed(*(show_number(getattr(of.work, name)) for _, name, show_number in columns))
+
+    rows = tuple((*_names(device), *numbers(device)) for device in gpu.devices)
     notes = []
     if gpu.others is not None:
-        rows = (*rows, (format_some(gpu.others.count, "more GPU"), "", "", *_gpu_numbers(gpu.others)))
+        rows = (*rows, (format_some(gpu.others.count, "more GPU"), "", "", *numbers(gpu.others)))
         notes.append(_OTHERS)
     if gpu.is_shared:
         notes.append(_SHARED)
-    return TextTable(head=_GPUS_HEAD, rows=rows, note=" ".join(notes))
+    return TextTable(head=(*_GPUS_HEAD, *(head for head, _, _ in columns)), rows=rows, note=" ".join(notes))
 
 
 def _names(device: HeldGpu) -> tuple[str, str, str]:
@@ -106,12 +123,11 @@ def _names(device: HeldGpu) -> tuple[str, str, str]:
 
 
 def _gpu_numbers(of: HeldGpu | OtherGpus) -> tuple[str, ...]:
-    texts = (
-        format_ratio(of.mean_utilization),
-        format_bytes(of.peak_memory_bytes),
-        format_bytes(of.memory_size_bytes),
-        format_ratio(of.memory_ratio),
-    )
+    memory = (format_bytes(of.peak_memory_bytes), format_bytes(of.memory_size_bytes), format_ratio(of.memory_ratio))
+    return _dashed(format_ratio(of.mean_utilization), *memory)
+
+
+def _dashed(*texts: str) -> tuple[str, ...]:
     return tuple("–" if text == NOT_MEASURED else text for text in texts)
 
 
@@ -171,15 +187,9 @@ def _rows(step: StepProfile, of_all: tuple[TaskProfile, ...]) -> Iterator[tuple[
 
 
 def _profile_numbers(of: StepProfile | TaskProfile, memory_bytes: float | None) -> tuple[str, ...]:
-    texts = (
-        format_seconds(of.cpu_seconds),
-        format_bytes(memory_bytes),
-        format_bytes(of.read_bytes),
-        format_bytes(of.write_bytes),
-        format_count(of.mean_gpus),
-        format_bytes(of.peak_gpu_memory_bytes),
-    )
-    return tuple("–" if text == NOT_MEASURED else text for text in texts)
+    amounts = map(format_bytes, (memory_bytes, of.read_bytes, of.write_bytes))
+    gpus = (format_count(of.mean_gpus), format_bytes(of.peak_gpu_memory_bytes))
+    return _dashed(format_seconds(of.cpu_seconds), *amounts, *gpus)
 
 
 def _node_sentence(step: StepProfile) -> str:
@@ -256,7 +266,7 @@ def _row(process: ProcessSummary, *, has_steps: bool) -> tuple[str, ...]:
         format_bytes(process.read_bytes),
         format_bytes(process.write_bytes),
     )
-    return (*(show(text, 80) or "–" for text in texts), *("–" if text == NOT_MEASURED else text for text in numbers))
+    return (*(show(text, 80) or "–" for text in texts), *_dashed(*numbers))
 
 
 def _sentence(difference: TraceDifference) -> str:
@@ -275,7 +285,7 @@ def _sentence(difference: TraceDifference) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SourceSection:
     """A table whose first three columns are names, and sentences about it."""
 
@@ -288,18 +298,8 @@ class SourceSection:
 def source_sections(report: JobReport) -> tuple[SourceSection, ...]:
     """Return the sections that have rows."""
     sections = (
-        SourceSection(name="gpus", title="GPUs", table=make_gpu_table(report)),
-        SourceSection(
-            name="traces",
-            title="Traced processes",
-            table=make_trace_table(report),
-            sentences=trace_sentences(report),
-        ),
-        SourceSection(
-            name="profile",
-            title="Slurm's own samples",
-            table=make_profile_table(report),
-            sentences=profile_sentences(report),
-        ),
+        SourceSection("gpus", "GPUs", make_gpu_table(report)),
+        SourceSection("traces", "Traced processes", make_trace_table(report), trace_sentences(report)),
+        SourceSection("profile", "Slurm's own samples", make_profile_table(report), profile_sentences(report)),
     )
     return tuple(section for section in sections if section.table.rows)

@@ -11,8 +11,8 @@ from slurmscope.jobs.failure import TITLE as FAILURE
 from slurmscope.jobs.failure import failure_rows
 from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render import contents
-from slurmscope.jobs.render.contents import Gauge, LabelledText
-from slurmscope.jobs.render.formatting import format_time, show
+from slurmscope.jobs.render.contents import Gauge
+from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.render.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.jobs.render.tables import SourceSection, make_node_table, source_sections
 from slurmscope.jobs.report import JobReport
@@ -140,6 +140,16 @@ def render_text(
     Findings come first. Times are in ``zone``; None is the time zone of this host.
     """
     page = TextPage(width, use_color=use_color)
+    if why := contents.pending_rows(report):
+        pending = [
+            *page.top(contents.title(report)),
+            *page.heading("Why it is pending"),
+            *page.rows(why),
+            *page.heading("Job"),
+            *page.rows(contents.facts(report, zone)),
+            *page.bottom(report, url, zone),
+        ]
+        return "\n".join(pending) + "\n"
     lines = [
         *page.top(contents.title(report)),
         *page.failure(failure_rows(report, zone)),

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from slurmscope.core.units import format_count, format_ratio, format_seconds, format_some
 from slurmscope.jobs.rule import (
+    MIN_WORKING_CORES,
     Match,
     Rule,
     Severity,
@@ -18,7 +19,6 @@ from slurmscope.jobs.rule import (
     busy_ratio,
     has_gpus,
     mean_cores,
-    min_run,
     peak_cores,
     requested_cores,
     step_tasks,
@@ -33,9 +33,14 @@ from slurmscope.jobs.suggestions import (
 )
 from slurmscope.jobs.summary import CpuSummary, JobSummary
 
+MIN_RUNNABLE_THREADS = 2.0
+"""With this many runnable threads on one busy core, the threads are bound to it."""
+MIN_COMPARED_SECONDS = 60.0
+"""Cores with less CPU time on average are not compared."""
+
 _WAITING_ADVICE = "Find out what the program waits for: files, the network, or other processes."
 _AFFINITY_ADVICE = (
-    "More cores do not help while threads are bound to one: check --cpu-bind of srun, OMP_PROC_BIND, OMP_PLACES, "
+    "More cores do not help while threads are bound to a few: check --cpu-bind of srun, OMP_PROC_BIND, OMP_PLACES, "
     "KMP_AFFINITY and taskset. With several tasks, request the cores of each with --cpus-per-task."
 )
 _TASKS_ADVICE = (
@@ -50,7 +55,7 @@ _BUSY_ADVICE = (
 
 def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     ratio, mean = busy_ratio(summary), mean_cores(summary)
-    if ratio is None or mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
+    if ratio is None or mean is None or has_gpus(summary):
         return None
     # Cores that Slurm allocated beyond the request do not count against the job.
     cpus, requested, enough = summary.record.cpus or 0, requested_cores(summary), _enough_cores(summary)
@@ -60,7 +65,7 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     if cpus == 1:
         text = "Your one core was not busy all the time"
     used = summary.cpu.cores_used
-    has_work = mean >= values["min_cores"]
+    has_work = mean >= MIN_WORKING_CORES
     shares = f" {format_some(used, 'core')} did nearly all of the work." if used and used < cpus and has_work else ""
     origin = "requested" if requested == cpus else "allocated"
     sentence = fewer_cores_sentence(summary, enough) if enough else ""
@@ -80,8 +85,10 @@ def _idle_advice(summary: JobSummary, requested: int) -> str:
     """Return what to do about idle cores that cannot be left out."""
     if requested == 1:
         return _WAITING_ADVICE
-    was_busy = (peak_cores(summary) or 0.0) > (1 - MIN_GAIN_RATIO) * requested
-    return _BUSY_ADVICE if was_busy else _TASKS_ADVICE
+    peak = peak_cores(summary) or 0.0
+    if peak > (1 - MIN_GAIN_RATIO) * requested:
+        return _BUSY_ADVICE
+    return _AFFINITY_ADVICE if (summary.mean_running_threads or 0.0) > 2 * peak else _TASKS_ADVICE
 
 
 def _with_cores(summary: JobSummary, cores: int) -> JobSummary:
@@ -111,13 +118,16 @@ def _with_busy_ratio(summary: JobSummary, ratio: float) -> CpuSummary:
 def _enough_cores(summary: JobSummary) -> int | None:
     """Return the most cores that were busy at once: a mean would slow down the parallel phases.
 
-    None where that is unknown, or not less than the job requested.
+    Threads that were runnable wanted a core, whether they got one or not. None where that is unknown, or not less than
+    the job requested.
     """
     peak = peak_cores(summary)
     if peak is None or summary.record.node_count > 1:
         return None
     # A step that was started with so many tasks cannot start with fewer cores.
-    needed = max(1, math.floor(peak + 0.5), step_tasks(summary) or 1)
+    # A mean over the run, in which the program also starts and ends.
+    wanted = math.ceil((summary.mean_running_threads or 0.0) - 0.1)
+    needed = max(1, math.floor(peak + 0.5), wanted, step_tasks(summary) or 1)
     return needed if is_worthwhile(requested_cores(summary), needed) else None
 
 
@@ -125,9 +135,7 @@ def _uneven_over_time(summary: JobSummary, values: Thresholds) -> Match | None:
     mean, peak = mean_cores(summary), peak_cores(summary)
     if mean is None or peak is None or has_gpus(summary) or was_suspended(summary):
         return None
-    if summary.run_seconds < values["min_run_seconds"] or requested_cores(summary) < 2:
-        return None
-    if peak < 1 or mean / peak >= values["min_mean_to_peak_ratio"]:
+    if requested_cores(summary) < 2 or peak < 1 or mean / peak >= values["min_mean_to_peak_ratio"]:
         return None
     return Match(
         explanation=f"{format_count(peak)} cores were busy at the peak, but only {format_count(mean)} on average "
@@ -139,10 +147,10 @@ def _uneven_over_time(summary: JobSummary, values: Thresholds) -> Match | None:
 
 def _core_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     cores = {(node.node, core): sec for node in summary.nodes for core, sec in node.core_seconds.items()}
-    if not summary.coverage.is_good or len(cores) < 2 or summary.run_seconds < values["min_run_seconds"]:
+    if not summary.coverage.is_good or len(cores) < 2:
         return None
     fair_seconds = math.fsum(cores.values()) / len(cores)
-    if fair_seconds < values["min_mean_core_seconds"]:
+    if fair_seconds < MIN_COMPARED_SECONDS:
         return None
     behind = [core for core, seconds in cores.items() if seconds < values["min_share_ratio"] * fair_seconds]
     if not behind:
@@ -161,14 +169,12 @@ def _core_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
 def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
     mean, peak = mean_cores(summary), peak_cores(summary)
     cpus = summary.record.cpus or 0
-    if mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
-        return None
-    if requested_cores(summary) < 2 or summary.record.node_count > 1:
+    if mean is None or has_gpus(summary) or requested_cores(summary) < 2 or summary.record.node_count > 1:
         return None
     if not values["min_cores"] <= mean <= values["max_cores"] or (peak is not None and peak > values["max_peak_cores"]):
         return None
     running, tasks = summary.mean_running_threads or 0.0, step_tasks(summary) or 1
-    if running >= max(values["min_runnable_threads"], 2 * mean):
+    if running >= max(MIN_RUNNABLE_THREADS, 2 * mean):
         return _pinned(summary, mean, running)
     if tasks > 1:
         return _idle_tasks(summary, mean, tasks)
@@ -246,20 +252,8 @@ RULES = (
         "tasks it starts, and whether it waits for files.",
         check=_cpu_idle,
         thresholds=(
-            Threshold(
-                name="min_busy_ratio",
-                unit="ratio",
-                default=0.8,
-                help="Report a job whose cores are busy for less than this share.",
-            ),
-            Threshold(name="critical_busy_ratio", unit="ratio", default=0.25, help="Critical below this share."),
-            Threshold(
-                name="min_cores",
-                unit="count",
-                default=0.2,
-                help="With fewer busy cores, do not say which of them worked.",
-            ),
-            min_run(),
+            Threshold("min_busy_ratio", "ratio", 0.8, "Report a job whose cores are busy for less than this share."),
+            Threshold("critical_busy_ratio", "ratio", 0.25, "Critical below this share."),
         ),
         explains=("core_imbalance", "memory_over_requested"),
     ),
@@ -272,15 +266,7 @@ RULES = (
         advice="Find the phases in the chart of busy cores. Run serial phases, such as data preparation, as separate "
         "jobs with one core.",
         check=_uneven_over_time,
-        thresholds=(
-            Threshold(
-                name="min_mean_to_peak_ratio",
-                unit="ratio",
-                default=0.75,
-                help="Report a mean below this share of the peak.",
-            ),
-            min_run(),
-        ),
+        thresholds=(Threshold("min_mean_to_peak_ratio", "ratio", 0.75, "Report a mean below this share of the peak."),),
         explains=("cpu_idle",),
     ),
     Rule(
@@ -291,18 +277,7 @@ RULES = (
         needs="CPU time per core (cgroup v1) of a job that is bound to its cores",
         advice="Divide the work more evenly, and check that tasks are not bound to the same core.",
         check=_core_imbalance,
-        thresholds=(
-            Threshold(
-                name="min_share_ratio", unit="ratio", default=0.8, help="Report cores below this share of the mean."
-            ),
-            Threshold(
-                name="min_mean_core_seconds",
-                unit="seconds",
-                default=60.0,
-                help="Do not compare cores below this mean CPU time.",
-            ),
-            min_run(),
-        ),
+        thresholds=(Threshold("min_share_ratio", "ratio", 0.8, "Report cores below this share of the mean."),),
         explains=("cpu_idle",),
     ),
     Rule(
@@ -315,26 +290,10 @@ RULES = (
         "job array.",
         check=_serial_code,
         thresholds=(
-            Threshold(
-                name="min_cores", unit="count", default=0.85, help="Lowest mean of busy cores that counts as serial."
-            ),
-            Threshold(
-                name="max_cores", unit="count", default=1.05, help="Highest mean of busy cores that counts as serial."
-            ),
-            Threshold(
-                name="max_peak_cores",
-                unit="count",
-                default=1.5,
-                help="Highest peak of busy cores that counts as serial.",
-            ),
-            Threshold(
-                name="min_runnable_threads",
-                unit="count",
-                default=2.0,
-                help="With this many runnable threads, the threads are bound to one core.",
-            ),
-            Threshold(name="critical_cores", unit="count", default=8.0, help="Critical from this many cores."),
-            min_run(),
+            Threshold("min_cores", "count", 0.85, "Lowest mean of busy cores that counts as serial."),
+            Threshold("max_cores", "count", 1.05, "Highest mean of busy cores that counts as serial."),
+            Threshold("max_peak_cores", "count", 1.5, "Highest peak of busy cores that counts as serial."),
+            Threshold("critical_cores", "count", 8.0, "Critical from this many cores."),
         ),
         explains=("cpu_idle", "cpu_uneven_over_time", "core_imbalance", "memory_over_requested"),
     ),
@@ -347,15 +306,11 @@ RULES = (
         advice="Check the end of the job's output: it may have waited for input, a license or another process, or "
         "hung. Let the script end when the work is done.",
         check=_stopped_early,
+        min_run_seconds=0.0,
         thresholds=(
-            Threshold(name="min_idle_seconds", unit="seconds", default=600.0, help="Ignore shorter idle times."),
-            Threshold(
-                name="min_idle_ratio",
-                unit="ratio",
-                default=0.1,
-                help="Report jobs that were idle for this share of the run.",
-            ),
-            Threshold(name="critical_idle_ratio", unit="ratio", default=0.5, help="Critical from this share."),
+            Threshold("min_idle_seconds", "seconds", 600.0, "Ignore shorter idle times."),
+            Threshold("min_idle_ratio", "ratio", 0.1, "Report jobs that were idle for this share of the run."),
+            Threshold("critical_idle_ratio", "ratio", 0.5, "Critical from this share."),
         ),
         explains=("cpu_idle", "cpu_uneven_over_time", "timed_out"),
     ),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from slurmscope.core.units import format_bytes, format_some
-from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, min_run
+from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds
 from slurmscope.jobs.summary import IoSummary, JobSummary
 
 
@@ -16,7 +16,7 @@ def _scratch_unused(summary: JobSummary, values: Thresholds) -> Match | None:
     moved = _moved_bytes(summary.io)
     if summary.io.uses_scratch is not False or moved is None or not summary.coverage.is_good:
         return None
-    if moved < values["min_moved_bytes"] or summary.run_seconds < values["min_run_seconds"]:
+    if moved < values["min_moved_bytes"]:
         return None
     return Match(
         explanation=f"The job read and wrote {format_bytes(moved)}, and had no file on scratch open.",
@@ -39,7 +39,7 @@ def _small_files(summary: JobSummary, values: Thresholds) -> Match | None:
 
 def _metadata_storm(summary: JobSummary, values: Thresholds) -> Match | None:
     operations, run_seconds = summary.io.metadata_operations, summary.run_seconds
-    if operations is None or run_seconds <= 0 or run_seconds < values["min_run_seconds"]:
+    if operations is None:
         return None
     rate = operations / run_seconds
     if rate <= values["max_operations_per_second"]:
@@ -56,8 +56,6 @@ def _tiny_requests(summary: JobSummary, values: Thresholds) -> Match | None:
     if io.reads is None or io.writes is None or moved is None:
         return None
     calls = io.reads + io.writes
-    if run_seconds <= 0 or run_seconds < values["min_run_seconds"]:
-        return None
     if calls < max(1.0, values["min_calls"]) or calls / run_seconds < values["min_calls_per_second"]:
         return None
     if moved / calls >= values["min_bytes_per_call"]:
@@ -79,14 +77,10 @@ RULES = (
         advice="Shared file systems are slow with many small files. Keep the data in a few large files: HDF5, an "
         "archive, or a database file.",
         check=_small_files,
+        min_run_seconds=0.0,
         thresholds=(
-            Threshold(name="min_open_files", unit="count", default=1000.0, help="Ignore jobs with fewer open files."),
-            Threshold(
-                name="min_bytes_per_file",
-                unit="bytes",
-                default=5e6,
-                help="Report jobs that transfer less than this per file.",
-            ),
+            Threshold("min_open_files", "count", 1000.0, "Ignore jobs with fewer open files."),
+            Threshold("min_bytes_per_file", "bytes", 5e6, "Report jobs that transfer less than this per file."),
         ),
         explains=("metadata_storm",),
     ),
@@ -99,15 +93,8 @@ RULES = (
         advice="Open files once and keep them open, do not list large directories in a loop, and pack many small files "
         "into an archive. Such jobs slow down the file system for all users.",
         check=_metadata_storm,
-        thresholds=(
-            Threshold(
-                name="max_operations_per_second",
-                unit="per second",
-                default=100.0,
-                help="Report a higher mean over the run.",
-            ),
-            min_run(60.0),
-        ),
+        min_run_seconds=60.0,
+        thresholds=(Threshold("max_operations_per_second", "per second", 100.0, "Report a higher mean over the run."),),
     ),
     Rule(
         id="tiny_requests",
@@ -117,21 +104,13 @@ RULES = (
         needs="bytes and number of read and write calls on every node",
         advice="Use buffers of a megabyte or more, and do not flush after every line.",
         check=_tiny_requests,
+        min_run_seconds=60.0,
         thresholds=(
             Threshold(
-                name="min_bytes_per_call",
-                unit="bytes",
-                default=1024.0,
-                help="Report jobs whose calls transfer less than this on average.",
+                "min_bytes_per_call", "bytes", 1024.0, "Report jobs whose calls transfer less than this on average."
             ),
-            Threshold(name="min_calls", unit="count", default=1e6, help="Ignore jobs with fewer calls."),
-            Threshold(
-                name="min_calls_per_second",
-                unit="per second",
-                default=1000.0,
-                help="Ignore jobs with fewer calls per second.",
-            ),
-            min_run(60.0),
+            Threshold("min_calls", "count", 1e6, "Ignore jobs with fewer calls."),
+            Threshold("min_calls_per_second", "per second", 1000.0, "Ignore jobs with fewer calls per second."),
         ),
     ),
     Rule(
@@ -142,14 +121,6 @@ RULES = (
         needs="open files, and bytes read and written, on every node",
         advice="Work on scratch, which is built for large amounts of data, and copy results back at the end.",
         check=_scratch_unused,
-        thresholds=(
-            Threshold(
-                name="min_moved_bytes",
-                unit="bytes",
-                default=float(1 << 30),
-                help="Ignore jobs that read and write less.",
-            ),
-            min_run(),
-        ),
+        thresholds=(Threshold("min_moved_bytes", "bytes", float(1 << 30), "Ignore jobs that read and write less."),),
     ),
 )

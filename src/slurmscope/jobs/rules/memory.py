@@ -6,6 +6,7 @@ from __future__ import annotations
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
+    STEP_LIMIT_ADVICE,
     Match,
     Rule,
     Severity,
@@ -16,9 +17,9 @@ from slurmscope.jobs.rule import (
     hit_step_limit,
     is_memory_measured,
     memory_peak_bytes,
-    min_run,
     needed_node_bytes,
     requested_node_bytes,
+    step_node_bytes,
     was_oom_killed,
 )
 from slurmscope.jobs.suggestions import (
@@ -40,9 +41,7 @@ _GIB = float(1 << 30)
 _UNMEASURED_ADVICE = (
     "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
 )
-_STEP_ADVICE = (
-    "Give that step more memory with --mem of its srun, or leave that option out: --mem of the job was enough."
-)
+_UNFINISHED_ADVICE = "The run did not reach its end, and may need more by then: watch the memory of a complete one."
 _UNEVEN_ADVICE = (
     "Memory is requested per node, and one node needed most of it. Divide the data more evenly between the nodes, then "
     "request less."
@@ -51,9 +50,7 @@ _UNEVEN_ADVICE = (
 
 def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
     requested, peak = summary.memory.requested_bytes, memory_peak_bytes(summary.memory)
-    if not requested or peak is None or summary.run_seconds < values["min_run_seconds"]:
-        return None
-    if summary.record.state not in SETTLED_STATES or was_oom_killed(summary):
+    if not requested or peak is None or summary.record.state not in SETTLED_STATES or was_oom_killed(summary):
         return None
     is_default = requested <= values["free_bytes_per_core"] * (summary.record.cpus or 0)
     if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < values["min_unused_bytes"]:
@@ -68,13 +65,15 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
             advice=_UNMEASURED_ADVICE,
         )
     suggest = _less_per_core if requests_memory_per_core(summary) else _less_per_node
-    suggestion = suggest(summary, requested, peak)
+    is_complete = summary.record.state == "COMPLETED"
+    suggestion = suggest(summary, requested, peak) if is_complete else ""
+    uneven = "" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE
     return Match(
         explanation=f"The job requested {format_bytes(requested)} of memory and needed at most {format_bytes(peak)} "
         f"({format_ratio(peak / requested)}). Other jobs could not use the rest.",
         numbers=numbers,
         suggestion=suggestion,
-        advice="" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE,
+        advice=uneven if is_complete else _UNFINISHED_ADVICE,
         severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * requested else None,
     )
 
@@ -82,13 +81,16 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
 def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the need of the node with the highest: ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
-    size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
+    size = max(suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak))), step_node_bytes(summary))
     return memory_line_for(summary, size, None) if is_worthwhile(requested / count, size) else ""
 
 
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the highest need per core of any node; the number of cores may differ between nodes."""
-    sizes = [memory_per_core_bytes(suggest_memory_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
+    least = step_node_bytes(summary)
+    sizes = [
+        memory_per_core_bytes(max(suggest_memory_bytes(n), least), cpus) for n, cpus in _needs(summary, peak) if cpus
+    ]
     cpus = summary.record.cpus
     if not cpus or len(sizes) < max(1, summary.record.node_count) or not is_worthwhile(requested, max(sizes) * cpus):
         return ""
@@ -141,14 +143,15 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     ended = " The job completed all the same: its results may be incomplete."
     had = f" It had {format_bytes(requested)} per node." if requested else ""
     is_step = hit_step_limit(summary)
+    in_all = f" The job as a whole used at most {format_bytes(needed_node_bytes(summary))} of it."
     which = "a step exceeded its own memory limit" if is_step else "the job exceeded its memory limit"
     return Match(
         explanation=f"The kernel killed a process because {which}{count}.{had}"
-        f"{_step_sentence(summary) if is_step else _need_sentence(summary)}"
+        f"{in_all if is_step else _need_sentence(summary)}"
         f"{ended if summary.record.state == 'COMPLETED' else ''}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
         suggestion=_more(summary),
-        advice=_STEP_ADVICE if is_step else "",
+        advice=STEP_LIMIT_ADVICE if is_step else "",
     )
 
 
@@ -165,10 +168,6 @@ def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
 def _more(summary: JobSummary) -> str:
     size, count = suggest_after_oom_bytes(summary), max(1, summary.record.node_count)
     return "" if size is None else memory_line_for(summary, size, (summary.record.cpus or 0) / count)
-
-
-def _step_sentence(summary: JobSummary) -> str:
-    return f" The job as a whole used at most {format_bytes(needed_node_bytes(summary))} of it."
 
 
 def _need_sentence(summary: JobSummary) -> str:
@@ -196,7 +195,7 @@ def _growth_sentence(summary: JobSummary) -> str:
 
 def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
     growth, memory = summary.memory.growth_ratio, summary.memory
-    if growth is None or not memory.coverage.is_good or summary.run_seconds < values["min_run_seconds"]:
+    if growth is None or not memory.coverage.is_good:
         return None
     peak = memory.working_peak_bytes or 0.0
     if growth < values["min_growth_ratio"] or peak < values["min_peak_bytes"]:
@@ -222,21 +221,15 @@ RULES = (
         check=_over_requested,
         thresholds=(
             # Older tools mean to warn below 90 %. The margin of a fifth that we suggest would then be too much.
+            Threshold("min_used_ratio", "ratio", 0.5, "Report jobs that needed less than this share of the request."),
+            Threshold("critical_used_ratio", "ratio", 0.1, "Critical below this share."),
+            Threshold("min_unused_bytes", "bytes", _GIB, "Ignore less unused memory."),
             Threshold(
-                name="min_used_ratio",
-                unit="ratio",
-                default=0.5,
-                help="Report jobs that needed less than this share of the request.",
+                "free_bytes_per_core",
+                "bytes",
+                _GIB,
+                "Memory per core that is allowed without a finding; set it to the default of your site.",
             ),
-            Threshold(name="critical_used_ratio", unit="ratio", default=0.1, help="Critical below this share."),
-            Threshold(name="min_unused_bytes", unit="bytes", default=_GIB, help="Ignore less unused memory."),
-            Threshold(
-                name="free_bytes_per_core",
-                unit="bytes",
-                default=_GIB,
-                help="Memory per core that is allowed without a finding; set it to the default of your site.",
-            ),
-            min_run(),
         ),
     ),
     Rule(
@@ -247,13 +240,9 @@ RULES = (
         needs="memory on every node",
         advice="Request more memory for the next run, especially if its input is larger.",
         check=_near_limit,
+        min_run_seconds=0.0,
         thresholds=(
-            Threshold(
-                name="min_used_ratio",
-                unit="ratio",
-                default=0.95,
-                help="Report jobs that needed this share of their limit or more.",
-            ),
+            Threshold("min_used_ratio", "ratio", 0.95, "Report jobs that needed this share of their limit or more."),
         ),
         replaces=("memory_growing",),
     ),
@@ -265,6 +254,7 @@ RULES = (
         needs="the job's state, the kernel's count of OOM kills, or a killed job that used more than it requested",
         advice="Request more memory, or reduce what the program needs: smaller input, fewer processes at once.",
         check=_oom_kill,
+        min_run_seconds=0.0,
         replaces=("memory_over_requested", "memory_near_limit", "memory_growing"),
     ),
     Rule(
@@ -275,21 +265,16 @@ RULES = (
         needs="memory on every node throughout the run",
         advice="Unless the program accumulates data on purpose, it may leak memory. A longer run would need more.",
         check=_growing,
+        min_run_seconds=1800.0,
         thresholds=(
             Threshold(
-                name="min_growth_ratio",
-                unit="ratio",
-                default=MIN_GROWTH_RATIO,
-                help="Report jobs whose memory in the last tenth of the run is this many times that of the middle.",
+                "min_growth_ratio",
+                "ratio",
+                MIN_GROWTH_RATIO,
+                "Report jobs whose memory in the last tenth of the run is this many times that of the middle.",
             ),
-            Threshold(name="min_peak_bytes", unit="bytes", default=_GIB, help="Ignore jobs with a lower peak."),
-            Threshold(
-                name="warning_used_ratio",
-                unit="ratio",
-                default=0.5,
-                help="Warning from this share of the requested memory.",
-            ),
-            min_run(1800.0),
+            Threshold("min_peak_bytes", "bytes", _GIB, "Ignore jobs with a lower peak."),
+            Threshold("warning_used_ratio", "ratio", 0.5, "Warning from this share of the requested memory."),
         ),
     ),
 )

@@ -9,7 +9,17 @@ from dataclasses import replace
 from statistics import fmean
 
 from slurmscope.core.units import format_bytes, format_ratio, format_some
-from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, has_gpus, min_run
+from slurmscope.jobs.rule import (
+    MIN_WORKING_CORES,
+    Match,
+    Rule,
+    Severity,
+    Subject,
+    Threshold,
+    Thresholds,
+    has_gpus,
+    step_nodes,
+)
 from slurmscope.jobs.suggestions import fewer_nodes_line
 from slurmscope.jobs.summary import JobSummary
 
@@ -23,12 +33,13 @@ def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     if len(busy) < max(2, len(measured)) or not summary.coverage.is_good or has_gpus(summary):
         return None
     mean_cores, mean = fmean(cores for _, cores, _ in measured), fmean(busy.values())
-    if summary.run_seconds < values["min_run_seconds"] or mean_cores < values["min_mean_cores"]:
+    if mean_cores < MIN_WORKING_CORES:
         return None
     behind = sorted((ratio, node) for node, ratio in busy.items() if ratio < values["min_share_ratio"] * mean)
     if not behind:
         return None
     idle = sum(ratio < values["idle_share_ratio"] * mean for ratio, _ in behind)
+    enough = len(busy) - idle
     return Match(
         explanation=f"{len(behind):,} of {format_some(len(busy), 'node')} did much less than the others: "
         f"{_listing(behind)}, while the mean was {format_ratio(mean)}.",
@@ -38,7 +49,7 @@ def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
             "mean_cores": mean_cores,
             "mean_busy_ratio": mean,
         },
-        suggestion=f"#SBATCH --nodes={len(busy) - idle}" if idle else "",
+        suggestion=f"#SBATCH --nodes={enough}" if idle and enough >= step_nodes(summary) else "",
         severity=Severity.CRITICAL if idle else None,
         without=_with_nodes(summary, busy.keys() - {node for _, node in behind}),
     )
@@ -76,14 +87,12 @@ def _listing(behind: list[tuple[float, str]]) -> str:
 def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
     record, memory = summary.record, summary.memory.requested_bytes
     nodes, cpus = record.node_count, record.cpus
-    if nodes < 2 or not cpus or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
+    if nodes < 2 or not cpus or has_gpus(summary):
         return None
-    node_cpus = values["cores_per_node"] or summary.node_cpus
-    node_memory_bytes = values["memory_per_node_bytes"] or summary.node_memory_bytes
-    if not node_cpus or not node_memory_bytes:
+    if not summary.node_cpus or not summary.node_memory_bytes:
         return None
-    by_cores = math.ceil(cpus / max(1.0, node_cpus))
-    by_memory = math.ceil((memory or 0.0) / max(1.0, node_memory_bytes))
+    by_cores = math.ceil(cpus / max(1.0, summary.node_cpus))
+    by_memory = math.ceil((memory or 0.0) / max(1.0, summary.node_memory_bytes))
     enough = max(1, by_cores, by_memory)
     if enough > values["max_needed_ratio"] * nodes:
         return None
@@ -113,6 +122,7 @@ RULES = (
         needs="the job's state",
         advice="Submit the job again. If it happens twice, report the job ID to your cluster's support.",
         check=_node_failed,
+        min_run_seconds=0.0,
         explains=("node_imbalance", "stopped_early"),
     ),
     Rule(
@@ -124,19 +134,8 @@ RULES = (
         advice="Check that the program runs on all nodes (start it with srun), and that the work is divided evenly.",
         check=_node_imbalance,
         thresholds=(
-            Threshold(
-                name="min_share_ratio", unit="ratio", default=0.5, help="Report nodes below this share of the mean."
-            ),
-            Threshold(
-                name="idle_share_ratio",
-                unit="ratio",
-                default=0.05,
-                help="Below this share of the mean a node counts as idle.",
-            ),
-            Threshold(
-                name="min_mean_cores", unit="count", default=0.2, help="Ignore jobs with fewer busy cores per node."
-            ),
-            min_run(),
+            Threshold("min_share_ratio", "ratio", 0.5, "Report nodes below this share of the mean."),
+            Threshold("idle_share_ratio", "ratio", 0.05, "Below this share of the mean a node counts as idle."),
         ),
         explains=("cpu_idle", "core_imbalance", "memory_over_requested", "too_many_nodes"),
     ),
@@ -151,24 +150,8 @@ RULES = (
         check=_too_many_nodes,
         thresholds=(
             Threshold(
-                name="cores_per_node",
-                unit="count",
-                default=0.0,
-                help="Cores of a node; 0 is those of the smallest node that the job ran on.",
+                "max_needed_ratio", "ratio", 0.5, "Report jobs for which this share of their nodes would be enough."
             ),
-            Threshold(
-                name="memory_per_node_bytes",
-                unit="bytes",
-                default=0.0,
-                help="Memory of a node; 0 is that of the smallest node that the job ran on.",
-            ),
-            Threshold(
-                name="max_needed_ratio",
-                unit="ratio",
-                default=0.5,
-                help="Report jobs for which this share of their nodes would be enough.",
-            ),
-            min_run(),
         ),
     ),
 )

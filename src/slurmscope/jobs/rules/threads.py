@@ -61,21 +61,15 @@ RULES = (
         needs="threads by program",
         advice="Set the number of threads of the program: many programs start one per core of the whole node.",
         check=_too_many_threads,
+        min_run_seconds=0.0,
         thresholds=(
+            Threshold("max_threads_per_core", "ratio", 2.0, "Report programs with more threads per core."),
+            Threshold("min_threads", "count", 4.0, "Ignore programs with up to this many threads."),
             Threshold(
-                name="max_threads_per_core",
-                unit="ratio",
-                default=2.0,
-                help="Report programs with more threads per core.",
-            ),
-            Threshold(
-                name="min_threads", unit="count", default=4.0, help="Ignore programs with up to this many threads."
-            ),
-            Threshold(
-                name="crowded_ratio",
-                unit="ratio",
-                default=1.25,
-                help="Only info for jobs with fewer runnable threads per core: the other threads sleep.",
+                "crowded_ratio",
+                "ratio",
+                1.25,
+                "Only info for jobs with fewer runnable threads per core: the other threads sleep.",
             ),
         ),
     ),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from slurmscope.core.units import format_ratio, format_seconds
-from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, min_run, was_suspended
+from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, was_suspended
 from slurmscope.jobs.suggestions import is_worthwhile, suggest_time_seconds, time_line
 from slurmscope.jobs.summary import JobSummary
 
@@ -17,9 +17,7 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
     limit, ratio, run_seconds = summary.time.requested, summary.time.ratio, summary.run_seconds
     if summary.record.state != "COMPLETED" or limit is None or ratio is None:
         return None
-    if run_seconds < values["min_run_seconds"] or limit - run_seconds < values["min_unused_seconds"]:
-        return None
-    if ratio >= values["min_used_ratio"]:
+    if limit - run_seconds < values["min_unused_seconds"] or ratio >= values["min_used_ratio"]:
         return None
     enough = suggest_time_seconds(run_seconds)
     return Match(
@@ -73,12 +71,13 @@ RULES = (
         needs="the job's state",
         advice="Request more time, or let the program write checkpoints, so that the next job can continue from there.",
         check=_timed_out,
+        min_run_seconds=0.0,
         thresholds=(
             Threshold(
-                name="stuck_ratio",
-                unit="ratio",
-                default=0.1,
-                help="Do not suggest more time for a job that was idle for this last share of its run.",
+                "stuck_ratio",
+                "ratio",
+                0.1,
+                "Do not suggest more time for a job that was idle for this last share of its run.",
             ),
         ),
     ),
@@ -90,16 +89,11 @@ RULES = (
         needs="run time and time limit of a completed job",
         advice="Request half as much time again as the job needs. Shorter jobs fit into gaps and start sooner.",
         check=_over_requested,
+        min_run_seconds=900.0,
         thresholds=(
-            Threshold(
-                name="min_used_ratio",
-                unit="ratio",
-                default=0.5,
-                help="Report jobs that used less than this share of their limit.",
-            ),
-            Threshold(name="warning_used_ratio", unit="ratio", default=0.1, help="Warning below this share."),
-            Threshold(name="min_unused_seconds", unit="seconds", default=3600.0, help="Ignore less unused time."),
-            min_run(900.0),
+            Threshold("min_used_ratio", "ratio", 0.5, "Report jobs that used less than this share of their limit."),
+            Threshold("warning_used_ratio", "ratio", 0.1, "Warning below this share."),
+            Threshold("min_unused_seconds", "seconds", 3600.0, "Ignore less unused time."),
         ),
     ),
     Rule(
@@ -110,8 +104,7 @@ RULES = (
         needs="run time of a completed job",
         advice="If there are many of these, run several of them one after the other in one job.",
         check=_too_short,
-        thresholds=(
-            Threshold(name="min_run_seconds", unit="seconds", default=60.0, help="Report jobs that ran for less."),
-        ),
+        min_run_seconds=0.0,
+        thresholds=(Threshold("min_run_seconds", "seconds", 60.0, "Report jobs that ran for less."),),
     ),
 )

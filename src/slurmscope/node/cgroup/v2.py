@@ -81,7 +81,6 @@ class V2Group:
         self._cores: tuple[int, ...] | None = None
 
     def read(self) -> CgroupUse | None:
-        """Read everything now; None when the cgroup is gone."""
         if self._timer.is_due():
             self._read_seldom()
         cpu, current, stat, peak, swap, events, *pressures, io, pids = self._batch.read()
@@ -99,11 +98,9 @@ class V2Group:
         )
 
     def release(self) -> None:
-        """Close all descriptors; the files stay readable."""
         self._folder.release()
 
     def close(self) -> None:
-        """Close all descriptors permanently."""
         self._folder.close()
 
     def _parse_cpu(self, parser: CheckedParser, text: bytes) -> CpuUse:
@@ -183,7 +180,6 @@ class V2Finder:
 
     @property
     def scopes(self) -> int:
-        """Return the number of slurmd daemons with a folder for jobs."""
         return len(self._scopes)
 
     def find(self) -> Iterator[FoundJob]:
@@ -201,7 +197,6 @@ class V2Finder:
         return sorted({path for scope in self._scopes for path in (Path(scope), Path(scope).parent)})
 
     def measures(self) -> dict[str, bool]:
-        """Return which measurements are available."""
         enabled: set[str] = set()
         has_pressure = False
         for scope in map(Path, self._scopes):
@@ -255,7 +250,6 @@ class V2JobFolders:
         self._events = self._cgroup.folder.open_file("cgroup.events")
 
     def open_group(self, relative: str, *, is_optional: bool) -> CgroupReader:
-        """Return the reader of a folder below the job's; the empty path is the job itself."""
         folder = Folder(f"{self._path}/{relative}".rstrip("/"), self._shared.budget, is_optional=is_optional)
         return V2Group(folder, self._path, self._shared)
 
@@ -263,12 +257,10 @@ class V2JobFolders:
         return self._cgroup.children() if self._cgroup.refresh() else []
 
     def tasks(self, step: CgroupFolder) -> tuple[str, list[CgroupFolder]]:
-        """Return the path from a step to its tasks, and the folders there."""
         user = step.child(USER_FOLDER)
         return f"{USER_FOLDER}/", user.children() if user else []
 
     def members(self) -> Members:
-        """Return the processes."""
         return list_members(self._cgroup, pick_by_folder)
 
     def has_processes(self) -> bool:
@@ -277,9 +269,7 @@ class V2JobFolders:
         return has_members(self._cgroup) if populated is None else populated > 0
 
     def release(self) -> None:
-        """Close all descriptors; the files stay readable."""
         self._cgroup.release()
 
     def close(self) -> None:
-        """Close all descriptors permanently."""
         self._cgroup.close()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from slurmscope.jobs.findings import RULES
+from slurmscope.jobs.findings import resolve_thresholds
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.rule import Finding
-from slurmscope.jobs.summary import JobSummary, NodeSummary
+from slurmscope.jobs.summary import GpuWork, JobSummary, NodeSummary
 from tests.fakes.job_summaries import (
     GIB,
     all_findings,
@@ -23,7 +23,7 @@ from tests.fakes.job_summaries import (
     with_nodes,
 )
 
-THRESHOLDS = {rule.id: {threshold.name: threshold.default for threshold in rule.thresholds} for rule in RULES}
+THRESHOLDS = resolve_thresholds({})
 PER_CORE = {"submit_line": "sbatch --mem-per-cpu=2G x"}
 
 
@@ -133,6 +133,19 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
             ["2 GPUs", "20 %", "3 GiB"],
         ),
         (
+            "gpu_busy_without_work",
+            with_gpus(work=GpuWork(busy_ratio=0.99, sm_ratio=0.0076)),
+            {"busy_ratio": 0.99, "sm_ratio": 0.0076},
+            ["99 %", "0.8 %"],
+        ),
+        (
+            "gpu_tensor_unused",
+            with_gpus(work=GpuWork(fp32_ratio=0.76, tensor_ratio=0.01)),
+            {"fp32_ratio": 0.76, "tensor_ratio": 0.01},
+            ["76 %", "1.0 %"],
+        ),
+        ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.88)), {"dram_ratio": 0.88}, ["88 %"]),
+        (
             "scratch_unused",
             with_io(uses_scratch=False, read_bytes=GIB, write_bytes=2 * GIB),
             {"moved_bytes": 3 * GIB},
@@ -186,7 +199,7 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
 def test_finding_has_its_numbers(rule: str, summary: JobSummary, numbers: dict[str, float], texts: list[str]) -> None:
     finding = found(rule, summary)
 
-    assert THRESHOLDS[rule] | numbers == finding.numbers
+    assert {**THRESHOLDS[rule], **numbers} == finding.numbers
     assert [] == [text for text in texts if text not in finding.explanation]
 
 
@@ -202,6 +215,9 @@ MIN_RUN_SECONDS = [
     ("gpu_held_without_process", 300.0, with_gpus(held_idle=2)),
     ("gpu_idle", 300.0, with_gpus(mean_utilization=0.0)),
     ("gpu_low", 300.0, with_gpus(mean_utilization=0.1)),
+    ("gpu_busy_without_work", 300.0, with_gpus(work=GpuWork(busy_ratio=1.0, sm_ratio=0.0))),
+    ("gpu_tensor_unused", 300.0, with_gpus(work=GpuWork(fp32_ratio=1.0, tensor_ratio=0.0))),
+    ("gpu_memory_bound", 300.0, with_gpus(work=GpuWork(dram_ratio=1.0))),
     ("metadata_storm", 60.0, with_io(metadata_operations=1e9)),
     ("tiny_requests", 60.0, with_io(**BUSY_FILES)),
     ("scratch_unused", 300.0, with_io(uses_scratch=False, read_bytes=2 * GIB, write_bytes=0.0)),
@@ -226,13 +242,15 @@ def test_every_minimum_run_time_is_tested() -> None:
     } | {rule: seconds for rule, seconds, _ in MIN_RUN_SECONDS}
 
 
-@pytest.mark.parametrize("rule", ["metadata_storm", "tiny_requests"])
-def test_rates_of_a_job_without_a_run_time_are_not_judged(rule: str) -> None:
-    any_run = {f"{rule}.min_run_seconds": 0.0}
-    summary = with_io(metadata_operations=1e9, **BUSY_FILES)
+def test_minimum_run_time_of_most_rules_is_one_threshold() -> None:
+    def rules_after(run_seconds: float, summary: JobSummary) -> set[str]:
+        found = all_findings(replace(summary, run_seconds=run_seconds), {"min_run_seconds": 200.0})
+        return {finding.rule for finding in found}
 
-    assert rule not in {finding.rule for finding in all_findings(replace(summary, run_seconds=0.0), any_run)}
-    assert rule in {finding.rule for finding in all_findings(replace(summary, run_seconds=0.5), any_run)}
+    for rule, seconds, summary in MIN_RUN_SECONDS:
+        shortest = 200.0 if seconds == 300.0 else seconds
+        assert rule in rules_after(shortest, summary)
+        assert rule not in rules_after(shortest - 1, summary)
 
 
 def test_node_is_idle_below_a_share_of_the_mean() -> None:
@@ -243,11 +261,9 @@ def test_node_is_idle_below_a_share_of_the_mean() -> None:
 
 @pytest.mark.parametrize(("per_node", "enough"), [(2.0, 2.0), (1.0, 4.0), (0.5, 4.0)])
 def test_a_node_has_at_least_one_core(per_node: float, enough: float) -> None:
-    summary = make_summary(record={"node_count": 8, "cpus": 4})
+    summary = replace(make_summary(record={"node_count": 8, "cpus": 4}), node_cpus=per_node)
 
-    assert (
-        enough == found("too_many_nodes", summary, {"too_many_nodes.cores_per_node": per_node}).numbers["enough_nodes"]
-    )
+    assert enough == found("too_many_nodes", summary).numbers["enough_nodes"]
 
 
 def test_lists_name_no_rest_where_there_is_none() -> None:

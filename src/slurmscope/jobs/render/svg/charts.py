@@ -11,8 +11,18 @@ from typing import NamedTuple
 
 from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_rate, format_ratio
 from slurmscope.jobs.charts import fold_lines
-from slurmscope.jobs.render.formatting import format_zoned_day, show, to_zone
-from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
+from slurmscope.jobs.render.formatting import format_zoned_day, in_zone, show
+from slurmscope.jobs.render.svg.elements import (
+    DARK,
+    LIGHT,
+    Markup,
+    Palette,
+    element,
+    measure_pixels,
+    number,
+    picture,
+    write,
+)
 from slurmscope.jobs.report import Chart
 
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
@@ -58,7 +68,7 @@ def make_time_marks(first: float, last: float, *, count: int = 8, zone: tzinfo =
 
 
 def _offset_seconds(seconds: float, zone: tzinfo) -> int:
-    moment = to_zone(seconds, zone)
+    moment = in_zone(seconds, zone)
     offset = moment.utcoffset() if moment else None
     return round(offset.total_seconds()) if offset else 0
 
@@ -83,7 +93,7 @@ def _round_up(value: float) -> float:
 
 
 def _format_mark(seconds: int, step: int, zone: tzinfo) -> str:
-    moment = to_zone(seconds, zone)
+    moment = in_zone(seconds, zone)
     if moment is None:
         return ""
     if step >= _DAY:
@@ -137,7 +147,7 @@ def render_chart_svg(
     )
     return picture(
         element("rect", width=width, height=height, fill=palette.paper, class_="paper"),
-        _text(8, 18, chart.title, palette, font_weight="600"),
+        write(8, 18, chart.title, palette, font_weight="600"),
         *_value_axis(frame, marks, palette),
         *_time_axis(frame, palette, zone),
         *(_line(frame, chart, index, palette) for index in range(len(chart.lines))),
@@ -189,13 +199,13 @@ def _value_axis(frame: _Frame, marks: Sequence[Mark], palette: Palette) -> Itera
         yield element(
             "line", x1=frame.left, y1=y, x2=frame.right, y2=y, stroke=palette.grid, stroke_width=1, class_="grid"
         )
-        yield _text(frame.left - 6, y + 4, mark.text, palette, text_anchor="end")
+        yield write(frame.left - 6, y + 4, mark.text, palette, text_anchor="end")
 
 
 def _time_axis(frame: _Frame, palette: Palette, zone: tzinfo) -> Iterator[Markup]:
     count = max(1, int((frame.right - frame.left) / 90))
     if frame.last > frame.first:
-        yield _text(frame.right, 18, format_zoned_day(frame.first, zone), palette, text_anchor="end")
+        yield write(frame.right, 18, format_zoned_day(frame.first, zone), palette, text_anchor="end")
     for mark in make_time_marks(frame.first, frame.last, count=count, zone=zone):
         x = frame.x(mark.value)
         yield element(
@@ -203,7 +213,7 @@ def _time_axis(frame: _Frame, palette: Palette, zone: tzinfo) -> Iterator[Markup
         )
         # The text of a mark at the very edge stays inside of the picture.
         half = measure_pixels(mark.text) / 2
-        yield _text(min(x, frame.right + _RIGHT - half), frame.bottom + 17, mark.text, palette, text_anchor="middle")
+        yield write(min(x, frame.right + _RIGHT - half), frame.bottom + 17, mark.text, palette, text_anchor="middle")
 
 
 def _line(frame: _Frame, chart: Chart, index: int, palette: Palette) -> Markup:
@@ -249,7 +259,7 @@ def _reference(frame: _Frame, chart: Chart, palette: Palette) -> Iterator[Markup
         stroke=palette.reference, stroke_width=1.5, stroke_dasharray="7 4", class_="reference",
     )  # fmt: skip
     below = y + 14 if y - 5 < frame.top + 8 else y - 5
-    yield _text(frame.right - 4, below, label, palette, text_anchor="end", fill=palette.reference, class_="reference")
+    yield write(frame.right - 4, below, label, palette, text_anchor="end", fill=palette.reference, class_="reference")
 
 
 def _place_legend(chart: Chart, width: int) -> list[tuple[int, float, str]]:
@@ -273,13 +283,9 @@ def _legend(places: Sequence[tuple[int, float, str]], top: float, palette: Palet
             "line", x1=x, y1=y, x2=x + 18, y2=y, stroke=color, stroke_width=2.5,
             class_=f"line line-{index % len(palette.lines)}", **_dashes(index, palette),
         )  # fmt: skip
-        yield _text(x + 24, y + 4, label, palette)
+        yield write(x + 24, y + 4, label, palette)
 
 
 def _nothing(frame: _Frame, palette: Palette) -> Markup:
     middle = (frame.left + frame.right) / 2
-    return _text(middle, (frame.top + frame.bottom) / 2 - 10, NOT_MEASURED, palette, text_anchor="middle")
-
-
-def _text(x: float, y: float, text: str, palette: Palette, **attributes: str | float) -> Markup:
-    return element("text", text, x=x, y=y, **{"fill": palette.ink, "class_": "ink", **attributes})
+    return write(middle, (frame.top + frame.bottom) / 2 - 10, NOT_MEASURED, palette, text_anchor="middle")

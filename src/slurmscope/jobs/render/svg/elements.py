@@ -105,6 +105,11 @@ def picture(*children: str, width: float, height: float, title: str, description
     )
 
 
+def write(x: float, y: float, text: str, palette: Palette, **attributes: str | float) -> Markup:
+    """Make a text in the colour of the palette."""
+    return element("text", text, x=x, y=y, **{"fill": palette.ink, "class_": "ink", **attributes})
+
+
 def number(value: float) -> str:
     """Format a coordinate to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")

@@ -12,7 +12,17 @@ from slurmscope.core.units import NOT_MEASURED, format_some
 from slurmscope.jobs.heat_maps import summarize_rows
 from slurmscope.jobs.render.formatting import format_zoned_day, show
 from slurmscope.jobs.render.svg.charts import find_highest, format_value, make_time_marks
-from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
+from slurmscope.jobs.render.svg.elements import (
+    DARK,
+    LIGHT,
+    Markup,
+    Palette,
+    element,
+    measure_pixels,
+    number,
+    picture,
+    write,
+)
 from slurmscope.jobs.report import HeatMap
 
 LIGHT_SCALE = ("#eef3f8", "#d6e4f0", "#b5d0e6", "#8db8da", "#639bc9", "#3f7db3", "#246199", "#13477a", "#082f57")
@@ -51,7 +61,7 @@ def render_heat_map_svg(heat_map: HeatMap, *, width: int = 720, dark: bool = Fal
     scale = DARK_SCALE if dark else LIGHT_SCALE
     return picture(
         element("rect", width=width, height=frame.height, fill=palette.paper, class_="paper"),
-        _text(8, 18, heat_map.title, palette, font_weight="600"),
+        write(8, 18, heat_map.title, palette, font_weight="600"),
         *_cells(heat_map, frame, scale, palette),
         *_row_labels(heat_map, frame, palette),
         *_time_axis(heat_map, frame, palette, zone),
@@ -76,7 +86,8 @@ def describe_heat_map(heat_map: HeatMap) -> str:
     far = sorted((row for row in rows if row.differs), key=lambda row: row.mean or 0.0)
     if not far:
         low, high = format_value(known[0], heat_map.unit), format_value(known[-1], heat_map.unit)
-        return f"All {format_some(len(rows), kind)} are alike: {low} to {high} on average.{more}"
+        span = low if low == high else f"{low} to {high}"
+        return f"All {format_some(len(rows), kind)} are alike: {span} on average.{more}"
     named = ", ".join(f"{show(row.label, 60)} {format_value(row.mean, heat_map.unit)}" for row in far[:_MAX_NAMED])
     others = f" and {len(far) - _MAX_NAMED} more" if len(far) > _MAX_NAMED else ""
     if 2 * len(far) > len(rows):
@@ -124,27 +135,23 @@ def _row_labels(heat_map: HeatMap, frame: HeatFrame, palette: Palette) -> Iterat
     for index in range(0, len(heat_map.rows), every):
         label = show(heat_map.rows[index].label, _LABEL_LIMIT)
         y = frame.top + (index + 0.5) * height + 4
-        yield _text(frame.left - 6, y, label, palette, text_anchor="end", font_size=11)
+        yield write(frame.left - 6, y, label, palette, text_anchor="end", font_size=11)
 
 
 def _time_axis(heat_map: HeatMap, frame: HeatFrame, palette: Palette, zone: tzinfo) -> Iterator[Markup]:
     first, last = heat_map.times[0], heat_map.end_seconds
-    yield _text(frame.right, 18, format_zoned_day(first, zone), palette, text_anchor="end")
+    yield write(frame.right, 18, format_zoned_day(first, zone), palette, text_anchor="end")
     for mark in make_time_marks(first, last, count=max(1, int((frame.right - frame.left) / 90)), zone=zone):
         x = frame.left + (frame.right - frame.left) * (mark.value - first) / (last - first)
-        yield _text(min(x, frame.right - 10), frame.bottom + 16, mark.text, palette, text_anchor="middle")
+        yield write(min(x, frame.right - 10), frame.bottom + 16, mark.text, palette, text_anchor="middle")
 
 
 def _legend(heat_map: HeatMap, frame: HeatFrame, scale: Sequence[str], palette: Palette) -> Iterator[Markup]:
     highest = heat_map.full or find_highest([line.values for line in heat_map.rows])
     y, x = frame.bottom + 28, frame.left
-    yield _text(x, y + 9, format_value(0.0, heat_map.unit), palette)
+    yield write(x, y + 9, format_value(0.0, heat_map.unit), palette)
     x += measure_pixels(format_value(0.0, heat_map.unit)) + 6
     for index, color in enumerate(scale):
         yield element("rect", x=x + 16 * index, y=y, width=16, height=10, fill=color, class_=f"heat-{index}")
     x += 16 * len(scale) + 6
-    yield _text(x, y + 9, f"{format_value(highest, heat_map.unit)}; empty: {NOT_MEASURED}", palette)
-
-
-def _text(x: float, y: float, text: str, palette: Palette, **attributes: str | float) -> Markup:
-    return element("text", text, x=x, y=y, **{"fill": palette.ink, "class_": "ink", **attributes})
+    yield write(x, y + 9, f"{format_value(highest, heat_map.unit)}; empty: {NOT_MEASURED}", palette)
