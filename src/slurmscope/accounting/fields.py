@@ -246,9 +246,8 @@ STEP_FIELDS = (
     *_pair(_EXIT, "ExitCode", parse_exit_status, {"exit_code": "s.exit_code"}, rows.decode_exit_status),
     _text("node_list", "NodeList", "nodelist", "s.nodelist"),
     Field(
-        name="request", sacct="SubmitLine", parse=size_request, is_later=True, is_optional=True,
-        view={"submit_line": "s.submit_line"},
-        decode=lambda row: size_request(database.decode_text(row["submit_line"])),
+        "request", "SubmitLine", size_request, {"submit_line": "s.submit_line"},
+        lambda row: size_request(decode_text(row["submit_line"])), is_later=True, is_optional=True,
     ),
 )  # fmt: skip
 """Fields of ``StepRecord``, and whether the step was sampled."""

@@ -183,7 +183,9 @@ class LyingSeries(FakeSeries):
     """Return thousands of series of one job, and as many of another for which they are not too many."""
 
     def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
-        many = {(f"n{number}",): 1.0 for number in range(MAX_JOB_SERIES + 2 * MAX_NODE_SERIES)}
+        many: dict[tuple[str, ...], float] = {
+            (f"n{number}",): 1.0 for number in range(MAX_JOB_SERIES + 2 * MAX_NODE_SERIES)
+        }
         return Totals({span.job_id: many for span in spans} if len(wanted.by) == 1 else {})
 
 
