@@ -23,6 +23,7 @@ from typing import Any
 from slurmscope.accounting import rows
 from slurmscope.accounting.rows import DatabaseRow, decode_text, decode_time
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.jobs.submit_line import size_request
 
 SacctRow = Mapping[str, str]
 
@@ -231,7 +232,10 @@ _USAGE = {"tres_usage_in_max": "s.tres_usage_in_max"}
 
 STEP_FIELDS = (
     Field(
-        "name", "JobIDRaw", lambda cell: cell.partition(".")[2], {"id_step": "s.id_step"},
+        "name",
+        "JobIDRaw",
+        lambda cell: cell.partition(".")[2],
+        {"id_step": "s.id_step"},
         lambda row: rows.name_step(row["id_step"]),
     ),
     Field("state", "State", parse_state, {"state": "s.state"}, lambda row: rows.name_state(row["state"])),
@@ -244,7 +248,16 @@ STEP_FIELDS = (
     Field("is_sampled", "MaxRSS", bool, _USAGE, lambda row: bool(row["tres_usage_in_max"])),
     *_pair(_EXIT, "ExitCode", parse_exit_status, {"exit_code": "s.exit_code"}, rows.decode_exit_status),
     _text("node_list", "NodeList", "nodelist", "s.nodelist"),
-)  # fmt: skip
+    Field(
+        "request",
+        "SubmitLine",
+        size_request,
+        {"submit_line": "s.submit_line"},
+        lambda row: size_request(decode_text(row["submit_line"])),
+        is_later=True,
+        is_optional=True,
+    ),
+)
 """Fields of ``StepRecord``, and whether the step was sampled."""
 
 LAST_COLUMN = "State"

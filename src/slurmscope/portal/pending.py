@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
+from slurmscope.archive.interface import JobFilter
 from slurmscope.cluster.limits import LimitKind
+from slurmscope.core.errors import ArchiveError
 from slurmscope.core.units import format_bytes, format_count, format_seconds, format_some
 from slurmscope.jobs.pending.facts import QueueFacts
 from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import LimitUse, explain_reason, find_limits, parse_limit_reason
 from slurmscope.jobs.pending.smaller_request import (
+    RESOURCE_REASONS,
     FreeResources,
     PriorityTable,
     QueuePosition,
@@ -24,17 +28,20 @@ from slurmscope.jobs.pending.smaller_request import (
     compare_priorities,
     find_free,
     find_positions,
+    hide_infinite,
     suggest_smaller,
     summarize_free,
 )
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.suggestions import is_worthwhile, suggest_time_seconds
 from slurmscope.jobs.wait_times import WaitingTime, find_cores_class, find_limit_class
 from slurmscope.portal.context import Context, FoundPending, RequestContext, not_found
 from slurmscope.slurm.states import WAITING_STATES
 
 MAX_DEPENDENCIES = 50
+PAST_RUNS = 20
 _DEPENDENCY = re.compile(
     r"(?P<kind>[a-z]{1,20}):(?P<job>[0-9]{1,10}(?:_(?:[0-9]{1,10}|\*))?)(?:\+[0-9]{1,10})?"
     r"(?:\((?P<state>[a-z ]{1,20})\))?"
@@ -53,11 +60,21 @@ _RESERVATION_REASONS = frozenset({"Reservation", "ReqNodeNotAvail", "Reservation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """One thing that a job waits for; ``job`` is the ID of another job, or empty."""
+    """One thing that a job needs to start; ``job`` is the ID of another job, or empty.
+
+    ``is_met`` is null where that is not known; ``reason`` is Slurm's word for a job that waits for nothing else.
+    """
 
     title: str
     text: str
     job: str = ""
+    is_met: bool | None = None
+    reason: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Return it as the one thing that keeps the job from starting."""
+        return f"{self.title}: {f'starts after job {self.job} ' if self.job else ''}{self.text}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +131,7 @@ class WaitingView:
 _OF_JOB = (
     *("shown_id", "name", "user", "account", "partitions", "qos", "state", "reason", "submit_seconds"),
     *("eligible_seconds", "start_seconds", "planned_nodes", "array_job_id", "nodes", "memory_bytes", "gpus"),
-    *("time_limit_seconds", "priority", "features", "licenses"),
+    *("time_limit_seconds", "features", "licenses"),
 )
 """What a view and its job have in common."""
 
@@ -138,17 +155,25 @@ def make_waiting_view(
     waits: WaitsByShape,
     *,
     now_seconds: float,
-    show_time: Callable[[float | None], str],
+    past_seconds: Sequence[float] = (),
 ) -> WaitingView:
-    """Explain a job; ``queue`` is None if the job is known from accounting only."""
-    known = explain_reason(job.reason)
+    """Explain a job; ``queue`` is None if the job is known from accounting only.
+
+    ``past_seconds`` is how long completed runs of the same name took.
+    """
+    blockers = _rank(_find_blockers(job, facts))
+    meaning, action = _explain(job, blockers)
     others = queue or PendingQueue()
     free = find_free(facts.nodes.nodes, job.partitions) if facts.nodes else None
     smaller = suggest_smaller(job, free, others, waits, now_seconds) if free is not None and queue else ()
+    realistic = [change for change in smaller if _is_realistic(job, change, past_seconds)]
+    suggestions = [_describe(job, change) for change in realistic]
+    if queue and not any(change.time_limit_seconds for change in realistic):
+        suggestions += _suggest_past(job, past_seconds)
     return WaitingView(
         **{name: getattr(job, name) for name in _OF_JOB},
-        meaning=known.meaning,
-        action=known.action.replace("JOBID", str(_find_target(job))),
+        meaning=meaning,
+        action=action.replace("JOBID", str(_find_target(job))),
         estimated_seconds=job.evaluated_seconds,
         backfill_seconds=facts.diag.backfill.timestamp("Last cycle when") if facts.diag else None,
         taken_seconds=queue.taken_at_seconds if queue else None,
@@ -156,10 +181,11 @@ def make_waiting_view(
         cores=job.cpus,
         positions=tuple(find_positions(others, job)),
         priorities=tuple(compare_priorities(facts.priorities, job)) if facts.priorities else (),
-        blockers=tuple(_find_blockers(job, facts, show_time)),
+        blockers=blockers,
+        priority=hide_infinite(job.priority),
         free=None if free is None else summarize_free(job, free),
         waited=waits.get((find_cores_class(job.cpus), find_limit_class(job.time_limit_seconds))),
-        suggestions=tuple(_describe(job, change) for change in smaller),
+        suggestions=tuple(suggestions),
     )
 
 
@@ -191,11 +217,28 @@ def make_pending_job(record: JobRecord) -> PendingJob:
     )
 
 
-def _find_blockers(job: PendingJob, facts: QueueFacts, show_time: Callable[[float | None], str]) -> Iterator[Blocker]:
+def _rank(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
+    """Return what is not met first, and what is met last."""
+    return tuple(sorted(blockers, key=lambda blocker: {False: 0, None: 1, True: 2}[blocker.is_met]))
+
+
+def _explain(job: PendingJob, blockers: Sequence[Blocker]) -> tuple[str, str]:
+    """Return why a job waits, and what its user can do.
+
+    Slurm checks priority first: a job that waits for its turn may also lack a license, and would not start then.
+    """
+    known = explain_reason(job.reason)
+    missing = next((blocker for blocker in blockers if blocker.is_met is False and blocker.reason), None)
+    if missing is None or job.word not in RESOURCE_REASONS:
+        return known.meaning, known.action
+    return missing.sentence, explain_reason(missing.reason).action
+
+
+def _find_blockers(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
     yield from _find_limit_blockers(job, facts)
     yield from _find_dependencies(job)
     yield from _find_licenses(job, facts)
-    yield from _find_reservations(job, facts, show_time)
+    yield from _find_reservations(job, facts)
     _, comma, details = job.reason.partition(",")
     if comma and details.strip():
         yield Blocker(title="Details from Slurm", text=details.strip())
@@ -206,7 +249,7 @@ def _find_limit_blockers(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker
     if reason is None or facts.limits is None:
         return
     for use in find_limits(reason, facts.limits, user=job.user, account=job.account, qos=job.qos):
-        yield Blocker(title=f"{use.limit.name} of {use.owner}", text=_describe_limit(use))
+        yield Blocker(title=f"{use.limit.name} of {use.owner}", text=_describe_limit(use), is_met=False)
 
 
 def _describe_limit(use: LimitUse) -> str:
@@ -237,31 +280,57 @@ def _find_dependencies(job: PendingJob) -> Iterator[Blocker]:
             continue
         when = _DEPENDENCY_WORDS.get(found["kind"], found["kind"])
         state = f" ({found['state']})" if found["state"] else ""
-        target = found["job"].removesuffix("_*")
-        yield Blocker(title="Dependency", text=f"{when}{state}", job=target)
+        target, is_met = found["job"].removesuffix("_*"), found["state"] == "fulfilled" if found["state"] else None
+        yield Blocker(title="Dependency", text=f"{when}{state}", job=target, is_met=is_met, reason="Dependency")
 
 
 def _find_licenses(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
     known = {one.name: one for one in facts.licenses.licenses} if facts.licenses else {}
-    for part in job.licenses.split(",") if job.licenses else ():
+    # With a bar between them, one of the licenses is enough.
+    is_choice = "|" in job.licenses
+    for part in re.split(r"[,|]", job.licenses) if job.licenses else ():
         name, _, count = part.partition(":")
-        found = known.get(name)
-        have = f"; {found.free:,} of {found.total:,} are free" if found else ""
-        yield Blocker(title=f"License {name}", text=f"requests {count or '1'}{have}")
+        found, wanted = known.get(name), int(count) if count.isdecimal() else 1
+        have = f", {found.free:,} of {found.total:,} free" if found else ""
+        is_met = found.free >= wanted if found and not is_choice else None
+        yield Blocker(title=f"License {name}", text=f"{wanted:,} requested{have}", is_met=is_met, reason="Licenses")
 
 
-def _find_reservations(
-    job: PendingJob, facts: QueueFacts, show_time: Callable[[float | None], str]
-) -> Iterator[Blocker]:
+def _find_reservations(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
     if not job.reservation:
         return
     for one in facts.reservations.reservations if facts.reservations else ():
         if one.name == job.reservation:
-            when = f"from {show_time(one.start_timestamp)} to {show_time(one.end_timestamp)}"
+            when = f"from {format_time(one.start_timestamp)} to {format_time(one.end_timestamp)}"
             active = "active now" if one.is_active else "not active now"
-            yield Blocker(title=f"Reservation {one.name}", text=f"{when}, {active}")
+            is_met = None if one.is_active else False
+            yield Blocker(
+                title=f"Reservation {one.name}", text=f"{when}, {active}", is_met=is_met, reason="Reservation"
+            )
             return
     yield Blocker(title=f"Reservation {job.reservation}", text="the job starts in this reservation only")
+
+
+def _is_realistic(job: PendingJob, change: SmallerRequest, past_seconds: Sequence[float]) -> bool:
+    """Return whether a shorter time limit may be enough: for past runs, or at least half of what was requested."""
+    if change.time_limit_seconds is None:
+        return True
+    if past_seconds:
+        return change.time_limit_seconds >= suggest_time_seconds(max(past_seconds))
+    return job.time_limit_seconds is not None and change.time_limit_seconds >= job.time_limit_seconds / 2
+
+
+def _suggest_past(job: PendingJob, past_seconds: Sequence[float]) -> Iterator[Suggestion]:
+    """Yield the time limit that past runs needed, for a job that waits for its turn and requests much more."""
+    if not past_seconds or job.word not in RESOURCE_REASONS or job.time_limit_seconds is None:
+        return
+    enough = suggest_time_seconds(max(past_seconds))
+    if is_worthwhile(job.time_limit_seconds, enough):
+        runs, longest = format_some(len(past_seconds), "completed run"), format_seconds(max(past_seconds))
+        text = (
+            f"The last {runs} of this name took at most {longest}: a time limit of {format_seconds(enough)} is enough."
+        )
+        yield Suggestion(text=text, command=_make_command(job, SmallerRequest(time_limit_seconds=enough)))
 
 
 def _describe(job: PendingJob, change: SmallerRequest) -> Suggestion:
@@ -339,10 +408,19 @@ def explain_pending(context: RequestContext, pending: FoundPending) -> WaitingVi
         QueueFacts() if live is None else services.live.facts(live, needed_facts(job)),
         services.wait_times.find(cluster, job.partitions[0] if job.partitions else ""),
         now_seconds=context.services.clock(),
-        show_time=format_time,
+        past_seconds=_read_past(context, job, cluster),
     )
     named = context.link_cluster(cluster)
     return replace(name_cluster(view, named) if named else view, cluster=cluster)
+
+
+def _read_past(context: RequestContext, job: PendingJob, cluster: str) -> list[float]:
+    """Return how long the last completed runs of the same name took."""
+    wanted = JobFilter(cluster=cluster, user=job.user, name=job.name[:200], state="COMPLETED")
+    with suppress(ArchiveError):  # the page is useful without them
+        rows = context.archive.list_jobs(context.viewer, wanted, limit=PAST_RUNS).rows
+        return [row.run_seconds for row in rows if row.name == job.name]
+    return []
 
 
 def _reload_started(context: RequestContext, shown_id: str) -> Response:

@@ -109,8 +109,8 @@ class RequestBuffer:
 
 TIMEOUT_SECONDS = 30.0
 LONGEST_RETRY_AFTER_SECONDS = 300.0
-_REFUSALS = frozenset({400, 409, 413, 415, 422})
-"""Statuses about the samples. Any other error is about the server, the path or the credentials, and may pass."""
+_BUSY = 429
+"""The only status from 400 to 499 after which the protocol lets a request be sent again."""
 
 _HEADERS = {
     "Content-Type": "application/x-protobuf",
@@ -169,7 +169,7 @@ class RemoteWriteClient:
     def _failure(self, answer: HttpAnswer, secrets: tuple[str, ...]) -> OutputError:
         text = hide_values(answer.body.decode("utf-8", "replace").strip(), secrets)
         message = f"{self._address} answered {answer.status}: {escape(text, 300)}"
-        if answer.status in _REFUSALS:
+        if 400 <= answer.status < 500 and answer.status != _BUSY:
             return WriteRefused(message)
         seconds = parse_retry_after(answer.retry_after, self._wall_clock())
         return WriteFailed(message, kind=str(answer.status), retry_after_seconds=seconds)

@@ -18,6 +18,7 @@ from slurmscope.core.errors import ConfigError, SourceError
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId, newest_runs, run_of
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.arrays import find_array
@@ -60,6 +61,10 @@ class JobSource(Protocol):
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         """Return the newest run of each matching job, newest submission first."""
+        ...
+
+    def list_runs(self, wanted: JobFilter, limit: int) -> ListedJobs:
+        """Return all runs of matching jobs, in no order; some more than the limit if there are more."""
         ...
 
     def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
@@ -112,18 +117,18 @@ class LocalJobs:
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         """Return the newest run of each matching job; without an archive, a user's jobs of the last 30 days."""
+        return order_newest(self.list_runs(wanted, limit), limit)
+
+    def list_runs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         rows, problem = self._read_archived(wanted, limit), ""
         try:
-            rows += self._read_live(wanted, limit, {_run_id(row) for row in rows if row.end_seconds is not None})
+            rows += self._read_live(wanted, limit, {run_of(row) for row in rows if row.end_seconds is not None})
         except SourceError as error:
             if not rows:
                 raise
             problem = f"Accounting could not be read: {error}"
-        newest: dict[tuple[str, int], JobRow] = {}
-        for row in sorted(rows, key=lambda row: (row.submit_seconds, row.start_seconds or 0)):
-            newest[row.cluster, row.job_id] = row
-        ordered = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
-        return ListedJobs(rows=tuple(ordered[:limit]), is_cut=len(ordered) > limit, problem=problem)
+        known = {run_of(row): row for row in rows}
+        return ListedJobs(rows=tuple(known.values()), problem=problem)
 
     def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
         from slurmscope.archive.job_rows import make_job_row
@@ -151,7 +156,7 @@ class LocalJobs:
         # One more than is shown, to know whether there are more.
         return list(self._reporting.archive.list_jobs(EVERYTHING, wanted, limit=limit + 1).rows)
 
-    def _read_live(self, wanted: JobFilter, limit: int, archived: set[tuple[str, int, int]]) -> list[JobRow]:
+    def _read_live(self, wanted: JobFilter, limit: int, archived: set[RunId]) -> list[JobRow]:
         """Make rows of the jobs in accounting of which the archive does not have the end."""
         from slurmscope.archive.job_rows import make_job_row
 
@@ -160,7 +165,7 @@ class LocalJobs:
             found: Iterable[JobRecord] = self._reporting.accounting.read_jobs(sorted(bases))
         else:
             found = self._read_user(wanted, limit)
-        records = [record for record in found if _matches(record, wanted) and _run_id(record) not in archived]
+        records = [record for record in found if _matches(record, wanted) and run_of(record) not in archived]
         records.sort(key=lambda record: record.submit_seconds, reverse=True)
         return [make_job_row(report) for report in self._reporting.maker.make(records[: limit + 1])]
 
@@ -177,6 +182,12 @@ class LocalJobs:
         return records
 
 
+def order_newest(found: ListedJobs, limit: int) -> ListedJobs:
+    """Return the newest run of each job, newest submission first."""
+    rows = sorted(newest_runs(found.rows), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
+    return ListedJobs(rows=tuple(rows[:limit]), is_cut=len(rows) > limit, problem=found.problem)
+
+
 @contextmanager
 def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[LocalJobs]:
     """Open the sources of this host."""
@@ -190,15 +201,16 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, 
         return jobs.report(job_id, cluster)
 
 
+def _ids(record: JobRecord) -> set[str]:
+    """Return the IDs by which users name a job: its own, and that of its array or heterogeneous job."""
+    return {record.shown_id, str(record.array_job_id), str(record.het_job_id)}
+
+
 def _matches(record: JobRecord, wanted: JobFilter) -> bool:
     return (
         wanted.cluster in {"", record.cluster}
         and (not wanted.user or record.user == wanted.user)
         and (not wanted.state or record.state == wanted.state)
-        and (not wanted.shown_ids or bool({record.shown_id, str(record.array_job_id)} & set(wanted.shown_ids)))
+        and (not wanted.shown_ids or not _ids(record).isdisjoint(wanted.shown_ids))
         and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)
     )
-
-
-def _run_id(run: JobRow | JobRecord) -> tuple[str, int, int]:
-    return run.cluster, run.job_id, run.submit_seconds

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlencode
 
+from slurmscope import __version__
 from slurmscope.core.errors import (
     ConfigError,
     MalformedAnswer,
@@ -205,7 +206,7 @@ def serialize(address: ServerAddress, request: ClientRequest) -> bytes:
     lines = [
         f"{request.method} {address.prefix}{request.path} HTTP/1.1",
         f"Host: {address.host_and_port}",
-        "User-Agent: slurmscope",
+        f"User-Agent: slurmscope/{__version__}",
         "Connection: close",
         *([f"Content-Length: {len(request.body)}"] if has_length else ()),
         *(f"{name}: {value}" for name, value in request.headers.items()),

@@ -23,6 +23,7 @@ from slurmscope.jobs.render.tables import make_node_table, source_sections
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Finding, Subject
 from slurmscope.jobs.summary import Coverage, FilesystemSummary, JobSummary
+from slurmscope.slurm.states import WAITING_STATES
 
 NONE_REQUESTED = "none requested"
 CONSEQUENCES = "Follows from this:"
@@ -95,6 +96,24 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
         LabelledText("Restarts", str(record.restarts) if record.restarts else ""),
         LabelledText("Submitted as", record.submit_line),
         LabelledText("Directory", record.work_dir),
+    )
+    return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
+
+
+def pending_rows(report: JobReport) -> tuple[LabelledText, ...]:
+    """Explain why a job is pending, and what its user can do; none for a job that has started or ended."""
+    record = report.record
+    if record.state not in WAITING_STATES or record.has_ended or record.start_seconds is not None:
+        return ()
+    # Other reports do without it.
+    from slurmscope.jobs.pending.reasons import explain_reason
+
+    known = record.reason not in ("", "None")
+    reason = explain_reason(record.reason)
+    rows = (
+        LabelledText("Reason", f"{reason.meaning} ({record.reason})" if known else "not in Slurm's accounting yet"),
+        LabelledText("What to do", reason.action.replace("JOBID", str(record.job_id)) if known else ""),
+        LabelledText("Expected start", f"squeue --start --jobs={record.job_id} prints it, and the current reason"),
     )
     return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
 

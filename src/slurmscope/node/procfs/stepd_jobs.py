@@ -66,7 +66,7 @@ def _read(file: int) -> bytes:
 
 # Descriptors of a slurmstepd that are checked; it has about twenty.
 TARGET_LIMIT = 1000
-SOCKET_TARGET = re.compile(r"socket:\[([0-9]{1,20})\]")
+SOCKET_TARGET = re.compile(rb"socket:\[([0-9]{1,20})\]")
 # The path ends the line; any character may be in the folders.
 SOCKET_NAME = re.compile(rb"/([0-9A-Za-z._-]{1,128})_([0-9]{1,10})\.[0-9]{1,10}(?:\.[0-9]{1,10})?$")
 INODE_FIELD = 6
@@ -74,13 +74,14 @@ INODE_FIELD = 6
 
 def read_node_name(process: Process, job_id: int) -> str | Missing | None:
     """Return the node name of a slurmstepd; None while it does not listen yet."""
-    files = process.open_files(TARGET_LIMIT)
+    targets: list[bytes] = []
+    files = process.open_files(TARGET_LIMIT, targets.append)
     if isinstance(files, Missing):
         return files
-    if files.targets is None:
+    if not files.has_targets:
         return Missing.DENIED
-    found = (SOCKET_TARGET.fullmatch(target) for target in files.targets)
-    inodes = {match[1].encode("ascii") for match in found if match}
+    found = (SOCKET_TARGET.fullmatch(target) for target in targets)
+    inodes = {match[1] for match in found if match}
     table = process.unix_sockets() if inodes else b""
     return table if isinstance(table, Missing) else parse_node_name(table, inodes, job_id)
 
