@@ -442,3 +442,15 @@ def test_what_floods_the_kernel_explains_its_time(rule: str) -> None:
     assert [(rule, ["kernel_time"])] == [
         (finding.rule, [each.rule for each in finding.consequences]) for finding in judge(replace(summary, io=io))
     ]
+
+
+@pytest.mark.parametrize(
+    ("size", "is_named"),
+    # Twice 8 GiB fit on a node of 32 GiB, and not on one of 12 GiB; without its size nothing can be said.
+    [(32 * GIB, False), (12 * GIB, True), (8 * GIB, True), (None, False)],
+)
+def test_size_of_a_node_is_named_where_it_limits_the_next_request(size: float | None, is_named: bool) -> None:
+    summary = replace(make_summary(record={"state": "OUT_OF_MEMORY"}), node_memory_bytes=size)
+    (finding,) = (each for each in judge(summary) if each.rule == "oom_kill")
+
+    assert is_named == ("A node has" in finding.explanation)
