@@ -23,6 +23,7 @@ from typing import Any
 from slurmscope.accounting import rows as database
 from slurmscope.accounting.rows import DatabaseRow
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.jobs.submit_line import size_request
 
 SacctRow = Mapping[str, str]
 
@@ -302,6 +303,11 @@ STEP_FIELDS = (
         view={"exit_code": "s.exit_code"}, decode=lambda row: database.decode_exit_status(row)[1],
     ),
     _text("node_list", "NodeList", "nodelist", "s.nodelist"),
+    Field(
+        name="request", sacct="SubmitLine", parse=size_request, is_later=True, is_optional=True,
+        view={"submit_line": "s.submit_line"},
+        decode=lambda row: size_request(database.decode_text(row["submit_line"])),
+    ),
 )  # fmt: skip
 """Fields of ``StepRecord``, and whether the step was sampled."""
 

@@ -13,7 +13,7 @@ from slurmscope.jobs.exit_status import CHECK_OUTPUT, CRASH_SIGNALS, LAST_SIGNAL
 from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.rule import Severity, was_oom_killed
+from slurmscope.jobs.rule import STEP_LIMIT_ADVICE, Severity, hit_step_limit, was_oom_killed
 from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.summary import JobSummary
 
@@ -257,7 +257,7 @@ def _nodes_of(record: JobRecord, step: StepRecord | None) -> str:
 def _add_memory(failure: Failure, report: JobReport) -> Failure:
     """Add the task with the most memory, and the need of a job whose memory grew to the end."""
     needed = report.summary.memory.expected_bytes
-    text = failure.explanation
+    text, advice = failure.explanation, STEP_LIMIT_ADVICE if hit_step_limit(report.summary) else failure.advice
     if task := _largest_task(report.summary):
         text += f" The most memory had {task}."
     if needed is not None:
@@ -266,7 +266,7 @@ def _add_memory(failure: Failure, report: JobReport) -> Failure:
             f" Its memory still grew: at the rate of the second half of its run it would have needed "
             f"{format_bytes(needed)} per node by its time limit of {limit}."
         )
-    return replace(failure, explanation=text, largest_task=task, needed_bytes=needed)
+    return replace(failure, explanation=text, advice=advice, largest_task=task, needed_bytes=needed)
 
 
 def _largest_task(summary: JobSummary) -> str:

@@ -59,6 +59,8 @@ class StepRecord:
     exit_signal: int | None = None
     node_list: str = ""
     """Its nodes as Slurm writes them: n[1-2]."""
+    request: str = ""
+    """The options by which its srun set its size: --nodes=2 --mem=4G."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from slurmscope.jobs.rule import (
     needed_node_bytes,
     peak_cores,
     requested_node_bytes,
+    step_node_bytes,
     was_oom_killed,
 )
 from slurmscope.jobs.submit_line import submit_options
@@ -171,7 +172,7 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     if not limit:
         return None
     found = [
-        _Proposal(seconds, seconds, finding.title, may_lower=True)
+        _Proposal(seconds, seconds, finding.title, may_lower=not _is_lone_task(report, runs))
         for finding in report.findings
         if (seconds := _suggested_seconds(finding.suggestion))
     ]
@@ -187,9 +188,19 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     ]
     if past := past_seconds(runs):
         proposals.append(_past_proposal(past, slower, suggest_time_seconds, format_seconds))
+    proposals += _least_time(report)
     # A run that failed early did not show that its limit is too short.
     is_short = report.record.state == "TIMEOUT" or (report.record.state == "COMPLETED" and own > TIGHT_RATIO * limit)
     return _decide(limit, proposals, most=math.inf if is_short else limit)
+
+
+def _least_time(report: JobReport) -> list[_Proposal]:
+    """Return the shortest limit that Slurm accepts with the job's other options."""
+    try:
+        least = parse_time_limit(submit_options(report.record.submit_line).get("time-min", ""))
+    except ValueError:
+        return []
+    return [_Proposal(least, 0.0, "Slurm rejects a time limit below --time-min.")]
 
 
 def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
@@ -197,15 +208,17 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
     if kept is None or sized.is_packed:
         return None
     requested = kept / sized.size.nodes
-    is_smaller = _has_fewer_cores(summary, sized)
+    is_smaller, is_lone = _has_fewer_cores(summary, sized), _is_lone_task(report, runs)
     found = [
-        _Proposal(size, size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, may_lower=True)
+        _Proposal(size, size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, not is_lone)
         for finding in report.findings
         if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
     ]
-    need, is_unused = needed_node_bytes(summary), _has_unused_memory(report)
+    need, is_unused = needed_node_bytes(summary), _has_unused_memory(report) and not is_lone
     own = _Proposal(suggest_memory_bytes(need), need / TIGHT_RATIO, f"This run needed {format_bytes(need)}.", is_unused)
     proposals = [*found, own]
+    if step := step_node_bytes(summary):
+        proposals.append(_Proposal(step, 0.0, f"A step requests {format_bytes(step)} of it with srun."))
     if past := past_bytes(runs):
         made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
         proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))
@@ -252,6 +265,11 @@ def _past_proposal(
     return _Proposal(amount, 1.01 * need, reason, past.is_proven)
 
 
+def _is_lone_task(report: JobReport, runs: Sequence[OtherRun]) -> bool:
+    """Return whether this is a task of an array of which no other is known: the header is for all of them."""
+    return report.record.array_task_id is not None and not runs
+
+
 def _has_fewer_cores(summary: JobSummary, sized: SizeChanges) -> bool:
     return sized.size.cpus < submitted_size(summary).cpus
 
@@ -262,9 +280,10 @@ def _suggested_seconds(suggestion: str) -> int | None:
 
 
 def _has_unused_memory(report: JobReport) -> bool:
-    """Return whether measured memory was not needed, be it as a consequence of another finding."""
+    """Return whether measured memory was not needed to the end, be it as a consequence of another finding."""
     rules = (each.rule for finding in report.findings for each in finding.with_consequences)
-    return "memory_over_requested" in rules and is_memory_measured(report.summary.memory)
+    is_known = report.record.state == "COMPLETED" and is_memory_measured(report.summary.memory)
+    return is_known and "memory_over_requested" in rules
 
 
 def _sets_cores(suggestion: str) -> bool:

@@ -61,8 +61,23 @@ def submit_options(submit_line: str) -> Mapping[str, str]:
 
     Slurm stores the line without quotes, words separated by blanks.
     """
-    command, *words = submit_line.split() or [""]
-    return parse_options(words, is_batch=command.rpartition("/")[2] != "srun")
+    return parse_options(submit_line.split()[1:], is_batch=not is_srun(submit_line))
+
+
+_SIZES = ("nodes", "cpus-per-task", "mem", "mem-per-cpu")
+
+
+def size_request(submit_line: str) -> str:
+    """Return the options by which the srun of a step set its size, without the program and its arguments.
+
+    The step of a batch script has the line of its job.
+    """
+    options = submit_options(submit_line) if is_srun(submit_line) else {}
+    return " ".join(f"--{name}={options[name]}" for name in _SIZES if options.get(name))
+
+
+def is_srun(submit_line: str) -> bool:
+    return "".join(submit_line.split(maxsplit=1)[:1]).rpartition("/")[2] == "srun"
 
 
 def parse_options(words: Iterable[str], *, is_batch: bool = True) -> Mapping[str, str]:

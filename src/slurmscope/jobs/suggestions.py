@@ -17,7 +17,6 @@ from collections.abc import Mapping
 
 from slurmscope.core.units import format_bytes, format_some
 from slurmscope.jobs.rule import (
-    SETTLED_STATES,
     exceeded_bytes,
     hit_step_limit,
     is_memory_measured,
@@ -25,6 +24,9 @@ from slurmscope.jobs.rule import (
     needed_node_bytes,
     requested_cores,
     requested_node_bytes,
+    step_cores,
+    step_node_bytes,
+    step_nodes,
     step_tasks,
     was_oom_killed,
 )
@@ -131,7 +133,7 @@ def memory_line_for(summary: JobSummary, size_bytes: int, cores: float | None) -
 
 def fewer_cores_line(summary: JobSummary, cores: int) -> str:
     """Return the line that requests fewer cores on one node, with their memory; empty where the option is unknown."""
-    option = _cores_option(summary)
+    option = _cores_option(summary, cores)
     if not option:
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
@@ -141,7 +143,7 @@ def fewer_cores_line(summary: JobSummary, cores: int) -> str:
 
 def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
     """Return what :func:`fewer_cores_line` requests as a sentence, where it cannot be written as a line."""
-    if _cores_option(summary):
+    if _cores_option(summary, cores):
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
     memory = "" if size is None else f" with {format_bytes(size)} of memory"
@@ -152,7 +154,7 @@ def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
     """Return the line that requests all tasks and memory on fewer nodes; empty where the script may divide them."""
     record, requested = summary.record, summary.memory.requested_bytes
     options = submit_options(record.submit_line)
-    if "nodes" not in options:
+    if "nodes" not in options or nodes < step_nodes(summary):
         return ""
     line = f"#SBATCH --nodes={nodes}"
     tasks = options.get("ntasks-per-node", "")
@@ -206,14 +208,16 @@ def _memory_option_for(summary: JobSummary, size_bytes: int, cores: float | None
     return _memory_option(memory_per_core_bytes(size_bytes, cores), "mem-per-cpu") if cores else ""
 
 
-def _cores_option(summary: JobSummary) -> str:
+def _cores_option(summary: JobSummary, cores: int) -> str:
     """Return the option to lower: the one that alone sets all cores, by the submit line or else by the steps.
+
+    None for a job with a step that requests more cores itself: it would not start.
 
     A job without steps may have started its tasks with mpirun: unless the submit line has their number, it is unknown.
     """
     record, tasks = summary.record, step_tasks(summary)
     options = submit_options(record.submit_line)
-    if "exclusive" in options:
+    if "exclusive" in options or cores < step_cores(summary):
         return ""
     if named := [option for option in _CORE_OPTIONS if option in options]:
         amounts = {str(record.cpus), str(requested_cores(summary))}
@@ -243,5 +247,6 @@ def _memory_to_keep_bytes(summary: JobSummary, requested_bytes: float) -> int:
         return int(requested_bytes)
     # A smallest amount must not raise what was enough.
     size = min(suggest_memory_bytes(peak), int(max(requested_bytes, peak * MEMORY_MARGIN)))
+    size = max(size, step_node_bytes(summary))
     # A job that did not reach its end may need more.
-    return size if summary.record.state in SETTLED_STATES else max(size, int(requested_bytes))
+    return size if summary.record.state == "COMPLETED" else max(size, int(requested_bytes))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurmscope.jobs.failure import explain_failure
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.header_options import parse_suggestion
 from slurmscope.jobs.record import StepRecord
@@ -173,9 +174,65 @@ def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
         found_kill.explanation
     )
     assert "--mem of its srun" in found_kill.advice
+    # The report begins with the same advice.
+    failure = explain_failure(JobReport(summary=summary, made_seconds=0))
+    assert failure is not None
+    assert found_kill.advice == failure.advice
     # At the limit of the job itself.
     nodes = (replace(nodes[0], working_peak_bytes=7.9 * GIB),)
     assert ("#SBATCH --mem=16G",) == header(replace(summary, nodes=nodes))
+
+
+@pytest.mark.parametrize(("state", "expected"), [("COMPLETED", ("#SBATCH --mem=1280M",)), ("CANCELLED", ())])
+def test_memory_gets_smaller_only_after_a_run_that_reached_its_end(state: str, expected: tuple[str, ...]) -> None:
+    # 1 GiB x 1.2, up to 1.25 GiB.
+    summary = make_summary(record={"state": state}, memory={"working_peak_bytes": GIB})
+    assert expected == header(summary)
+    # Five complete runs have shown what the end needs.
+    assert ("#SBATCH --mem=1280M",) == header(summary, *several(5, peak_bytes=GIB))
+
+
+def test_timed_out_job_keeps_the_memory_that_it_may_need_later() -> None:
+    summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, memory={"working_peak_bytes": GIB})
+    assert ("#SBATCH --time=04:30:00",) == header(summary)
+    finding = next(finding for finding in judge(summary) if finding.rule == "memory_over_requested")
+    assert ("", True) == (finding.suggestion, "did not reach its end" in finding.advice)
+
+
+def step(request: str, tasks: int = 1) -> tuple[StepRecord, ...]:
+    return (StepRecord(name="0", state="COMPLETED", tasks=tasks, request=request),)
+
+
+@pytest.mark.parametrize(
+    ("request_of_step", "tasks", "expected"),
+    [
+        # 1 GiB x 1.2, up to 1.25 GiB; a step that requests more would not start.
+        ("--mem=1G", 1, "1280M"),
+        ("--mem=3G", 1, "3G"),
+        ("--mem=3000", 1, "3000M"),
+        ("--mem-per-cpu=500M --cpus-per-task=2", 3, "3000M"),
+        ("--mem=none", 1, "1280M"),
+    ],
+)
+def test_memory_is_enough_for_each_step(request_of_step: str, tasks: int, expected: str) -> None:
+    record = {"steps": step(request_of_step, tasks), "submit_line": "sbatch x"}
+    assert (f"#SBATCH --mem={expected}",) == header(make_summary(record=record, memory={"working_peak_bytes": GIB}))
+
+
+def test_step_that_requests_as_much_as_the_job_keeps_its_memory() -> None:
+    summary = make_summary(memory={"working_peak_bytes": GIB})
+    assert () == header(replace(summary, record=replace(summary.record, steps=step("--mem=8G"))))
+    # The options of a job that srun submitted are those of its step.
+    record = replace(summary.record, steps=step("--mem=8G"), submit_line="srun --mem=8G ./solve")
+    assert ("#SBATCH --mem=1280M",) == header(replace(summary, record=record))
+
+
+def test_task_of_an_array_gets_less_only_if_other_tasks_are_known() -> None:
+    record = {"array_job_id": 4700, "array_task_id": 1, "time_limit_seconds": 86400}
+    summary = make_summary(record=record, memory={"working_peak_bytes": GIB})
+    assert () == header(summary)
+    # 2 GiB x 1.2 = 2.4, up to 2.5 GiB.
+    assert ("#SBATCH --mem=2560M", "#SBATCH --time=03:00:00") == header(summary, replace(RUN, peak_bytes=2 * GIB))
 
 
 def test_job_that_hung_gets_no_more_time() -> None:
@@ -187,6 +244,16 @@ def test_only_the_time_limit_needs_no_note() -> None:
     made = suggest(make_summary(record={"submit_line": "sbatch x.sh", "time_limit_seconds": 86400}))
     assert made is not None
     assert ("", "1-00:00:00") == (made.note, made.changes[0].submitted)
+
+
+@pytest.mark.parametrize(
+    ("least", "expected"),
+    # 2 h x 1.5; Slurm rejects a limit below --time-min, and takes one that is equal.
+    [("60", "03:00:00"), ("05:00:00", "05:00:00"), ("none", "03:00:00")],
+)
+def test_time_limit_is_not_below_the_smallest_one_that_the_job_accepts(least: str, expected: str) -> None:
+    record = submitted(f"--time=1-0 --time-min={least}", time_limit_seconds=86400)
+    assert (f"#SBATCH --time={expected}",) == header(make_summary(record=record))
 
 
 def test_job_without_a_time_limit_gets_none() -> None:

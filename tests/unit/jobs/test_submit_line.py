@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.jobs.submit_line import submit_options
+from slurmscope.jobs.submit_line import size_request, submit_options
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,22 @@ from slurmscope.jobs.submit_line import submit_options
 )
 def test_options_before_the_script_are_read(line: str, expected: dict[str, str]) -> None:
     assert expected == submit_options(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("srun -N2 -n8 ./solve -c4", "--nodes=2"),
+        ("/opt/slurm/bin/srun --exact -c 4 --mem 2G ./solve --key=secret", "--cpus-per-task=4 --mem=2G"),
+        ("srun --mem-per-cpu=1G ./solve", "--mem-per-cpu=1G"),
+        # The line of the job is also that of the step of its script.
+        ("sbatch --mem=2G job.sh", ""),
+        ("srun", ""),
+        ("", ""),
+    ],
+)
+def test_size_that_a_step_requests_itself_is_read_without_its_program(line: str, expected: str) -> None:
+    assert expected == size_request(line)
 
 
 @given(st.text(alphabet=st.sampled_from("-=nc 4xé\t\x00")) | st.text())

@@ -40,7 +40,7 @@ MIN_COMPARED_SECONDS = 60.0
 
 _WAITING_ADVICE = "Find out what the program waits for: files, the network, or other processes."
 _AFFINITY_ADVICE = (
-    "More cores do not help while threads are bound to one: check --cpu-bind of srun, OMP_PROC_BIND, OMP_PLACES, "
+    "More cores do not help while threads are bound to a few: check --cpu-bind of srun, OMP_PROC_BIND, OMP_PLACES, "
     "KMP_AFFINITY and taskset. With several tasks, request the cores of each with --cpus-per-task."
 )
 _TASKS_ADVICE = (
@@ -85,8 +85,10 @@ def _idle_advice(summary: JobSummary, requested: int) -> str:
     """Return what to do about idle cores that cannot be left out."""
     if requested == 1:
         return _WAITING_ADVICE
-    was_busy = (peak_cores(summary) or 0.0) > (1 - MIN_GAIN_RATIO) * requested
-    return _BUSY_ADVICE if was_busy else _TASKS_ADVICE
+    peak = peak_cores(summary) or 0.0
+    if peak > (1 - MIN_GAIN_RATIO) * requested:
+        return _BUSY_ADVICE
+    return _AFFINITY_ADVICE if (summary.mean_running_threads or 0.0) > 2 * peak else _TASKS_ADVICE
 
 
 def _with_cores(summary: JobSummary, cores: int) -> JobSummary:
@@ -116,13 +118,16 @@ def _with_busy_ratio(summary: JobSummary, ratio: float) -> CpuSummary:
 def _enough_cores(summary: JobSummary) -> int | None:
     """Return the most cores that were busy at once: a mean would slow down the parallel phases.
 
-    None where that is unknown, or not less than the job requested.
+    Threads that were runnable wanted a core, whether they got one or not. None where that is unknown, or not less than
+    the job requested.
     """
     peak = peak_cores(summary)
     if peak is None or summary.record.node_count > 1:
         return None
     # A step that was started with so many tasks cannot start with fewer cores.
-    needed = max(1, math.floor(peak + 0.5), step_tasks(summary) or 1)
+    # A mean over the run, in which the program also starts and ends.
+    wanted = math.ceil((summary.mean_running_threads or 0.0) - 0.1)
+    needed = max(1, math.floor(peak + 0.5), wanted, step_tasks(summary) or 1)
     return needed if is_worthwhile(requested_cores(summary), needed) else None
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
+    STEP_LIMIT_ADVICE,
     Match,
     Rule,
     Severity,
@@ -18,6 +19,7 @@ from slurmscope.jobs.rule import (
     memory_peak_bytes,
     needed_node_bytes,
     requested_node_bytes,
+    step_node_bytes,
     was_oom_killed,
 )
 from slurmscope.jobs.suggestions import (
@@ -41,9 +43,7 @@ _GIB = float(1 << 30)
 _UNMEASURED_ADVICE = (
     "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
 )
-_STEP_ADVICE = (
-    "Give that step more memory with --mem of its srun, or leave that option out: --mem of the job was enough."
-)
+_UNFINISHED_ADVICE = "The run did not reach its end, and may need more by then: watch the memory of a complete one."
 _UNEVEN_ADVICE = (
     "Memory is requested per node, and one node needed most of it. Divide the data more evenly between the nodes, then "
     "request less."
@@ -67,13 +67,15 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
             advice=_UNMEASURED_ADVICE,
         )
     suggest = _less_per_core if requests_memory_per_core(summary) else _less_per_node
-    suggestion = suggest(summary, requested, peak)
+    is_complete = summary.record.state == "COMPLETED"
+    suggestion = suggest(summary, requested, peak) if is_complete else ""
+    uneven = "" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE
     return Match(
         explanation=f"The job requested {format_bytes(requested)} of memory and needed at most {format_bytes(peak)} "
         f"({format_ratio(peak / requested)}). Other jobs could not use the rest.",
         numbers=numbers,
         suggestion=suggestion,
-        advice="" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE,
+        advice=uneven if is_complete else _UNFINISHED_ADVICE,
         severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * requested else None,
     )
 
@@ -81,13 +83,16 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
 def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the need of the node with the highest: ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
-    size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
+    size = max(suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak))), step_node_bytes(summary))
     return memory_line_for(summary, size, None) if is_worthwhile(requested / count, size) else ""
 
 
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the highest need per core of any node; the number of cores may differ between nodes."""
-    sizes = [memory_per_core_bytes(suggest_memory_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
+    least = step_node_bytes(summary)
+    sizes = [
+        memory_per_core_bytes(max(suggest_memory_bytes(n), least), cpus) for n, cpus in _needs(summary, peak) if cpus
+    ]
     cpus = summary.record.cpus
     if not cpus or len(sizes) < max(1, summary.record.node_count) or not is_worthwhile(requested, max(sizes) * cpus):
         return ""
@@ -149,7 +154,7 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
         f"{ended if summary.record.state == 'COMPLETED' else ''}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
         suggestion=_more(summary),
-        advice=_STEP_ADVICE if is_step else "",
+        advice=STEP_LIMIT_ADVICE if is_step else "",
     )
 
 

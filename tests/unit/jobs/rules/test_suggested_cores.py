@@ -61,6 +61,26 @@ def test_job_keeps_its_memory_with_fewer_cores(rule: str, summary: JobSummary, e
     assert expected == found(summary, rule).suggestion
 
 
+def test_cores_that_runnable_threads_waited_for_are_kept() -> None:
+    # 16 threads on 4 of 16 cores: something other than their number keeps them from the other cores.
+    crowded = replace(busy(4, "sbatch -c16 x"), mean_running_threads=16.0)
+    assert ("", True) == (found(crowded, "cpu_idle").suggestion, "--cpu-bind" in found(crowded, "cpu_idle").advice)
+    # 7.6 wanted a core on average.
+    assert (
+        "#SBATCH --cpus-per-task=8 --mem=48G"
+        == found(replace(crowded, mean_running_threads=7.6), "cpu_idle").suggestion
+    )
+
+
+def test_step_that_requests_more_cores_itself_keeps_those_of_the_job() -> None:
+    def idle(request: str) -> Finding:
+        step = StepRecord(name="0", state="COMPLETED", tasks=1, request=request)
+        return found(busy(4, "sbatch -c16 x", steps=(*WITHOUT_STEPS, step)), "cpu_idle")
+
+    assert "#SBATCH --cpus-per-task=4 --mem=48G" == idle("--cpus-per-task=4").suggestion
+    assert ("", True) == (idle("-c5").suggestion, "4 cores in all" in idle("-c5").explanation)
+
+
 def test_memory_that_was_not_requested_is_not_reported() -> None:
     summary = make_summary(busy=0.25, memory={"requested_bytes": None}, record={"submit_line": "sbatch -c4 x"})
 
