@@ -54,7 +54,7 @@ EXPECTED: dict[WorkloadKind, set[str]] = {
     WorkloadKind.STOPPED_EARLY: {"stopped_early(cpu_idle)", "stopped_early(cpu_idle, cpu_uneven_over_time)"},
     WorkloadKind.TOO_SHORT: {"too_short"},
     WorkloadKind.SMALL_FILES: {"small_files"},
-    WorkloadKind.TINY_REQUESTS: {"tiny_requests"},
+    WorkloadKind.TINY_REQUESTS: {"tiny_requests(kernel_time)"},
     WorkloadKind.SCRATCH_UNUSED: {"scratch_unused"},
     WorkloadKind.MANY_THREADS: {"too_many_threads"},
     WorkloadKind.GPU_IDLE: {"gpu_idle"},
