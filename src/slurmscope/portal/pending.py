@@ -38,7 +38,6 @@ from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.suggestions import is_worthwhile, suggest_time_seconds
 from slurmscope.jobs.wait_times import WaitingTime, find_cores_class, find_limit_class
 from slurmscope.portal.context import Context, FoundPending, RequestContext, not_found
-from slurmscope.slurm.states import WAITING_STATES
 
 MAX_DEPENDENCIES = 50
 PAST_RUNS = 20
@@ -393,7 +392,7 @@ def explain_as(context: RequestContext, shown_id: str, pending: FoundPending) ->
 
 def pending_of_report(report: JobReport | None) -> FoundPending | None:
     """Return the pending job of a report, for the seconds until the queue is read again; None if it has started."""
-    if report is None or report.record.state not in WAITING_STATES or report.record.has_ended:
+    if report is None or not report.record.is_pending:
         return None
     return FoundPending(make_pending_job(report.record), report.record.cluster)
 
