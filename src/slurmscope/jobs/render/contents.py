@@ -23,7 +23,6 @@ from slurmscope.jobs.render.tables import make_node_table, source_sections
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Finding, Subject
 from slurmscope.jobs.summary import Coverage, FilesystemSummary, JobSummary
-from slurmscope.slurm.states import WAITING_STATES
 
 NONE_REQUESTED = "none requested"
 CONSEQUENCES = "Follows from this:"
@@ -106,7 +105,7 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
 def pending_rows(report: JobReport) -> tuple[LabelledText, ...]:
     """Explain why a job is pending, and what its user can do; none for a job that has started or ended."""
     record = report.record
-    if record.state not in WAITING_STATES or record.has_ended or record.start_seconds is not None:
+    if not record.is_pending:
         return ()
     # Other reports do without it.
     from slurmscope.jobs.pending.reasons import explain_reason
