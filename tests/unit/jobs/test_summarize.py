@@ -345,7 +345,7 @@ def test_broken_points_are_left_out() -> None:
 def test_bytes_of_file_systems_are_added_up_if_every_node_reported(
     nodes: tuple[str, ...], expected: float | None
 ) -> None:
-    totals = {
+    totals: dict[str, dict[tuple[str, ...], float]] = {
         name: {(node,): value for node in nodes} for name, value in (("storage_read", 1.0), ("storage_write", 4.0))
     }
 
