@@ -111,7 +111,7 @@ class Fact:
             and (not wanted.shown_ids or not self.shown_ids.isdisjoint(wanted.shown_ids))
             and (wanted.since_seconds is None or wanted.since_seconds <= self.submit)
             and (wanted.until_seconds is None or self.submit < wanted.until_seconds)
-            and wanted.is_running in (None, self.state == "RUNNING")
+            and wanted.is_running in (None, self.state in {"RUNNING", "SUSPENDED"})
             and wanted.node in ("", self.node)
             and all(each.contains(self.numbers[each.metric]) for each in wanted.ranges)
         )

@@ -11,6 +11,7 @@ from lab import LabUnavailable, SlurmLab
 from tests.requirements import refuse
 
 LONGEST_FILES = (
+    "test_resubmission_kinds",
     "test_archive_servers",
     "test_appearance",
     "test_short_jobs",

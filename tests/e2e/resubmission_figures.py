@@ -17,7 +17,7 @@ TITLES = ("kinds of jobs about", "kinds", "completed as submitted", "headers off
 def main() -> None:
     """Try all kinds, and print one row for each group of them and one for all."""
     with tempfile.TemporaryDirectory() as private, run_bench(Path(private)) as bench:
-        trials = try_kinds(bench, KINDS)
+        trials = {name: tried.result() for name, tried in try_kinds(bench, KINDS).items()}
     print(_row(TITLES), _row(["---"] * len(TITLES)), sep="\n")
     for group, kinds in GROUPS.items():
         print(_row([group, *_figures([trials[kind.name] for kind in kinds])]))
@@ -34,20 +34,26 @@ def _figures(trials: Iterable[Trial]) -> list[str]:
         str(len(every)),
         str(sum(trial.first.state == "COMPLETED" for trial in every)),
         str(len(offered)),
-        f"{len(completed)} of {len(able)}",
-        _freed(completed, "mem"),
+        f"{len(completed)} of {len(able)}" if able else "",
+        _freed(completed, "mem", "MiB"),
         _freed(completed, "cpus"),
     ]
 
 
-def _freed(trials: Iterable[Trial], amount: str) -> str:
-    """Return the share of what was allocated that the second runs did not take, where it got smaller."""
+def _freed(trials: Iterable[Trial], amount: str, unit: str = "") -> str:
+    """Return what the second runs did not take, of what the first runs of jobs with a smaller request had."""
     sizes = [
         (trial.first.size.by_option[amount], trial.second.size.by_option[amount]) for trial in trials if trial.second
     ]
     smaller = [(before, after) for before, after in sizes if after < before]
     before, after = sum(each for each, _ in smaller), sum(each for _, each in smaller)
-    return f"{1 - after / before:.0%} of {before:,.0f}" if before else "none"
+    if not before:
+        return ""
+    return (
+        f"{1 - after / before:.0%} of {before:,.0f} {unit}".replace("%", " %")
+        if unit
+        else f"{before - after} of {before}"
+    )
 
 
 def _row(cells: Iterable[str]) -> str:

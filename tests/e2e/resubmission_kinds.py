@@ -275,7 +275,7 @@ TIME_KINDS = (
         short_of=_of("time"),
     ),
     Kind(name="near_its_time_limit", script="sleep 57", options={"time": "1"}, short_of=_of("time")),
-    Kind(name="far_below_its_time_limit", script="sleep 8", options={"time": "60"}, frees=_of("time")),
+    Kind(name="far_below_its_time_limit", script="sleep 8", options={"time": "60"}),
     Kind(name="with_a_minimal_time", script="sleep 8", typed={"time": "50", "time-min": "20"}),
     Kind(name="under_a_second", script="true", options={"mem": "1000M", "time": "30"}),
 )
@@ -313,7 +313,6 @@ SPECIAL = (
         script="work hold 100 10",
         typed={"array": "1-2", "mem": "1500M"},
         needs_mebibytes=100,
-        frees=_of("mem"),
         part="_1",
     ),
     Kind(

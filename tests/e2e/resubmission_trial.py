@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,8 +33,6 @@ min-run-seconds = 5
 [rules.memory-over-requested]
 min-unused-bytes = 0
 free-bytes-per-core = 0
-[rules.time-over-requested]
-min-unused-seconds = 0
 """
 CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
@@ -203,11 +201,10 @@ def run_bench(private: Path) -> Iterator[Bench]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def try_kinds(bench: Bench, kinds: tuple[Kind, ...]) -> dict[str, Trial]:
-    """Try all kinds at once."""
+def try_kinds(bench: Bench, kinds: tuple[Kind, ...]) -> dict[str, Future[Trial]]:
+    """Try all kinds at once; one that cannot be tried does not hinder the others."""
     with ThreadPoolExecutor(len(kinds)) as pool:
-        trials = list(pool.map(lambda kind: try_kind(bench, kind), kinds))
-    return {trial.kind.name: trial for trial in trials}
+        return {kind.name: pool.submit(try_kind, bench, kind) for kind in kinds}
 
 
 def try_kind(bench: Bench, kind: Kind) -> Trial:
@@ -216,6 +213,13 @@ def try_kind(bench: Bench, kind: Kind) -> Trial:
     if kind.action:
         act(bench, kind, job)
     first = follow(bench, kind, job)
+    if kind.script:
+        wait_until(
+            lambda: str(job) in bench.ended(),
+            f"the last numbers of {kind.name}",
+            timeout_seconds=PATIENCE_SECONDS,
+            poll_seconds=POLL_SECONDS,
+        )
     trial = Trial(kind=kind, first=first, report=make_report(bench, f"{job}{kind.part}"))
     if not trial.changes:
         return trial
@@ -230,7 +234,7 @@ def submit(bench: Bench, kind: Kind, options: Mapping[str, str], typed: Mapping[
     """Submit a job as its user does; one without a script is an allocation in which nothing is started."""
     words = [f"--job-name={kind.name}", *(_written(name, value) for name, value in typed.items())]
     if not kind.script:
-        bench.lab.run("salloc", "--no-shell", *words, user=ALICE)
+        bench.lab.run("salloc", "--no-shell", *words, user=ALICE, timeout=PATIENCE_SECONDS)
         return int(bench.lab.run("squeue", "--noheader", f"--name={kind.name}", "--format=%A").split()[-1])
     header = _header(options) + (f"#SBATCH hetjob\n{_header(kind.second_part)}" if kind.second_part else "")
     script = f"{header}{PREAMBLE.format(work=bench.work)}{kind.script}"
@@ -291,16 +295,15 @@ def _state(row: Sequence[str]) -> str:
 
 
 def follow(bench: Bench, kind: Kind, job: int) -> Run:
-    """Wait until accounting and Prometheus know the end of a job, and read what Slurm and the kernel say about it."""
+    """Wait until accounting knows the end of a job, and read what Slurm and the kernel say about it."""
     shown = f"{job}{kind.part}"
 
     def has_ended() -> bool:
         rows = _rows_of(bench, job)
         # The submission may be accounted after the end, and tasks of an array after each other.
-        is_accounted = shown in rows and all(
+        return shown in rows and all(
             _state(row) not in GOING_ON and row[2] != "Unknown" and row[3] for row in rows.values()
         )
-        return is_accounted and (str(job) in bench.ended() or not kind.script)
 
     wait_until(has_ended, f"the end of {kind.name}", timeout_seconds=PATIENCE_SECONDS, poll_seconds=POLL_SECONDS)
     rows = _rows_of(bench, job)

@@ -23,6 +23,7 @@ from typing import Any
 from slurmscope.accounting import rows
 from slurmscope.accounting.rows import DatabaseRow, decode_text, decode_time
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.jobs.submit_line import size_request
 
 SacctRow = Mapping[str, str]
 
@@ -244,6 +245,10 @@ STEP_FIELDS = (
     Field("is_sampled", "MaxRSS", bool, _USAGE, lambda row: bool(row["tres_usage_in_max"])),
     *_pair(_EXIT, "ExitCode", parse_exit_status, {"exit_code": "s.exit_code"}, rows.decode_exit_status),
     _text("node_list", "NodeList", "nodelist", "s.nodelist"),
+    Field(
+        "request", "SubmitLine", size_request, {"submit_line": "s.submit_line"},
+        lambda row: size_request(decode_text(row["submit_line"])), is_later=True, is_optional=True,
+    ),
 )  # fmt: skip
 """Fields of ``StepRecord``, and whether the step was sampled."""
 

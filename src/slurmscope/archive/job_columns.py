@@ -77,7 +77,7 @@ def list_rules(report: JobReport) -> tuple[str, ...]:
 
 def core_seconds(report: JobReport) -> float:
     """Return all core time that was allocated."""
-    return _thousandths((report.record.cpus or 0) * report.summary.run_seconds) or 0.0
+    return _thousandths(report.record.allocated_seconds(report.summary.run_seconds)[0]) or 0.0
 
 
 def used_core_seconds(report: JobReport) -> float | None:
@@ -91,7 +91,7 @@ def used_core_seconds(report: JobReport) -> float | None:
 
 def gpu_seconds(report: JobReport) -> float:
     """Return all GPU time that was allocated."""
-    return _thousandths(report.record.gpus * report.summary.run_seconds) or 0.0
+    return _thousandths(report.record.allocated_seconds(report.summary.run_seconds)[1]) or 0.0
 
 
 def used_gpu_seconds(report: JobReport) -> float | None:

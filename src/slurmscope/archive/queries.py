@@ -18,7 +18,7 @@ from slurmscope.archive.metric_ranges import MetricRange
 from slurmscope.archive.tables import FINDINGS, JOB_NODES, JOBS
 from slurmscope.archive.texts import RULE_SEPARATOR, cluster_name, person_name, rule_name, state_name, valid_text
 from slurmscope.jobs.viewer import Viewer
-from slurmscope.slurm.states import RUNNING
+from slurmscope.slurm.states import ACTIVE_STATES
 
 MAX_ROWS = 1000
 _IDS_AT_ONCE = 100  # MariaDB reads the whole table when there are more than 200.
@@ -179,10 +179,11 @@ def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None =
 
 
 def _find_shown(shown_ids: Sequence[str]) -> Select[Any]:
-    """Select the runs of jobs and of arrays, each by an index of its own: with OR, databases read all jobs."""
+    """Select the runs of jobs, tasks and parts, each by an index of its own: with OR, databases read all jobs."""
     shown = [valid_text(shown_id) for shown_id in shown_ids]
-    arrays = [_clamp(int(shown_id)) for shown_id in shown_ids if shown_id.isdecimal()]
-    runs = union_all(*_find_runs(JOBS.c.shown_id, shown), *_find_runs(JOBS.c.array_job_id, arrays)).subquery()
+    whole = [_clamp(int(shown_id)) for shown_id in shown_ids if shown_id.isdecimal()]
+    parts = (*_find_runs(JOBS.c.array_job_id, whole), *_find_runs(JOBS.c.het_job_id, whole))
+    runs = union_all(*_find_runs(JOBS.c.shown_id, shown), *parts).subquery()
     return select(runs.c.run_id)
 
 
@@ -212,7 +213,8 @@ def _narrow_names(wanted: JobFilter, table: FromClause, shared: FromClause) -> l
     if wanted.state:
         found.append(table.c.state == state_name(wanted.state))
     if wanted.is_running is not None:
-        found.append(table.c.state == RUNNING if wanted.is_running else table.c.state != RUNNING)
+        is_active = table.c.state.in_(ACTIVE_STATES)
+        found.append(is_active if wanted.is_running else ~is_active)
     return found
 
 

@@ -18,7 +18,6 @@ from slurmscope.archive.interface import (
     JobFilter,
     JobPage,
     PagePosition,
-    RunId,
     TotalOrder,
     UseTotal,
 )
@@ -45,6 +44,7 @@ from slurmscope.archive.wait_times import read_waiting_times
 from slurmscope.core.errors import ArchiveError
 from slurmscope.core.log import fields
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import WaitingTime
 
@@ -158,7 +158,7 @@ class SqlArchive:
         statement = select(*_RUN_COLUMNS).where(JOBS.c.is_unfinished.is_(True))
         if cluster:
             statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
-        return frozenset((row.cluster, row.job_id, row.submit_seconds) for row in self._query(statement))
+        return frozenset(map(RunId._make, self._query(statement)))
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return which runs of these jobs are kept and had ended."""
@@ -166,7 +166,7 @@ class SqlArchive:
         for begin in range(0, len(job_ids), NUMBERS_AT_ONCE):
             some = job_ids[begin : begin + NUMBERS_AT_ONCE]
             ended = select(*_RUN_COLUMNS).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
-            known.update(tuple(row) for row in self._query(ended))
+            known.update(map(RunId._make, self._query(ended)))
         return frozenset(known)
 
     def incomplete_runs(self, *, cluster: str) -> dict[RunId, int]:
@@ -175,7 +175,7 @@ class SqlArchive:
         statement = select(*_RUN_COLUMNS, INCOMPLETE.c.end_seconds.label("end")).select_from(source)
         statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
         rows = self._query(statement.order_by(INCOMPLETE.c.end_seconds).limit(MAX_INCOMPLETE))
-        return {(row.cluster, row.job_id, row.submit_seconds): row.end for row in rows}
+        return {RunId(row.cluster, row.job_id, row.submit_seconds): row.end for row in rows}
 
     def clusters(self) -> tuple[str, ...]:
         names: list[str] = []

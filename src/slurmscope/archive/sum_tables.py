@@ -97,15 +97,16 @@ ADVICE_SUMS = make_table(
 
 
 def change_sums(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add to the sums of a table, and delete those without jobs."""
+    """Add to the sums of a table, and delete rows of which nothing is left."""
     if not rows:
         return
     connection.execute(add_to_sums(connection.dialect.name, table), rows)
-    keys = tuple(table.primary_key)
-    smaller = [{f"old_{key.name}": row[key.name] for key in keys} for row in rows if row["jobs"] < 0]
+    keys, sums = tuple(table.primary_key), [column for column in table.c if not column.primary_key]
+    smaller = [row for row in rows if any(row[column.name] < 0 for column in sums)]
     if smaller:
         same = (key == bindparam(f"old_{key.name}") for key in keys)
-        connection.execute(delete(table).where(*same, table.c.jobs == 0), smaller)
+        old_keys = [{f"old_{key.name}": row[key.name] for key in keys} for row in smaller]
+        connection.execute(delete(table).where(*same, *(column == 0 for column in sums)), old_keys)
 
 
 def add_to_sums(dialect: str, table: Table) -> Any:

@@ -114,7 +114,14 @@ REMOVED = {
 }
 """Flags of replaced tools that have no counterpart, and what to do instead."""
 
+EMPTY_FLAGS = frozenset(
+    {*(name for name in REMOVED if name.endswith("-cli")), "web.listen-address", "web.telemetry-path", "web.log-level",
+     "trace.path", "metrics.exclude"}
+)  # fmt: skip
+"""Flags of the older exporter that are as good as absent when they are empty."""
+
 _ANY = re.compile(r"--?(?P<name>[a-zA-Z][a-zA-Z0-9.-]*)(?:=.*)?\Z", re.DOTALL)
+_EMPTY = re.compile(r"--?(?P<name>[a-z.-]+)(?P<sign>=?)\Z")
 _LONG = re.compile(r"--?(?P<name>[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)(?:=(?P<value>.*))?\Z", re.DOTALL)
 _BOOLEANS = {"true": "", "t": "", "1": "", "false": "no-", "f": "no-", "0": "no-"}
 
@@ -124,9 +131,24 @@ def translate(arguments: Sequence[str], booleans: Collection[str]) -> list[str]:
 
     ``booleans`` are the flags that take no value.
     """
+    arguments = _drop_empty(arguments)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     translated = [new for argument in arguments[:end] for new in _translate_one(argument, booleans)]
     return translated + list(arguments[end:])
+
+
+def _drop_empty(arguments: Sequence[str]) -> list[str]:
+    """Leave out flags that are empty: ``-trace.path=``, or the same with an empty argument after it."""
+    kept: list[str] = []
+    waiting = list(arguments)
+    while waiting and waiting[0] != "--":
+        argument = waiting.pop(0)
+        match = _EMPTY.match(argument)
+        if match is None or match["name"] not in EMPTY_FLAGS or not (match["sign"] or waiting[:1] == [""]):
+            kept.append(argument)
+        elif not match["sign"]:
+            waiting.pop(0)
+    return kept + waiting
 
 
 def explain_removed(arguments: Iterable[str]) -> str:

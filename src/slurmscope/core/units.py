@@ -147,6 +147,14 @@ def format_ratio(ratio: float | None) -> str:
     return f"{percent:,.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
 
 
+def format_energy(joules: float | None) -> str:
+    """Format as people pay for it: ``12.4 kWh``."""
+    if joules is None or not math.isfinite(joules):
+        return NOT_MEASURED
+    amount, unit = (joules / 3.6e6, "kWh") if joules >= 3.6e6 else (joules / 3600, "Wh")
+    return f"{amount:,.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
+
+
 def format_seconds(seconds: float | None) -> str:
     """Format a duration in its two largest units."""
     if seconds is None or not math.isfinite(seconds):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from slurmscope.core.units import parse_bytes, parse_time_limit
 from slurmscope.jobs.header_options import parse_suggestion
+from slurmscope.jobs.suggestions import count_gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +155,12 @@ def _parse_targets(options: Mapping[str, str], earlier: ComparedRun) -> dict[str
     else:
         cores = next((int(options[name]) for name in _WHOLE_CORE_OPTIONS if name in options), None)
         targets |= {} if cores is None else {CORES: cores}
-    if "gpus" in options:
-        targets[GPUS] = int(options["gpus"].rpartition(":")[2])
+    if (gpus := count_gpus(options)) is not None:
+        targets[GPUS] = gpus
     if "mem" in options:
         targets[MEMORY] = parse_bytes(options["mem"], default_unit="M") * targets.get(NODES, max(1, earlier.nodes))
-    elif "mem-per-gpu" in options and (gpus := targets.get(GPUS, earlier.gpus)):
-        targets[MEMORY] = parse_bytes(options["mem-per-gpu"], default_unit="M") * gpus
+    elif "mem-per-gpu" in options and (held := targets.get(GPUS, earlier.gpus)):
+        targets[MEMORY] = parse_bytes(options["mem-per-gpu"], default_unit="M") * held
     elif "mem-per-cpu" in options and (count := targets.get(CORES, earlier.cpus or 0)):
         targets[MEMORY] = parse_bytes(options["mem-per-cpu"], default_unit="M") * count
     if "time" in options:

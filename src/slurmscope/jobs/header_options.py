@@ -15,13 +15,13 @@ from slurmscope.core.units import parse_bytes
 from slurmscope.jobs.report import FreedResources, JobReport, OptionChange, OtherRun, RequestedSize
 from slurmscope.jobs.rule import SETTLED_STATES, Finding
 from slurmscope.jobs.submit_line import submit_options
-from slurmscope.jobs.suggestions import memory_line, memory_per_core_bytes, time_line
+from slurmscope.jobs.suggestions import GPU_OPTIONS, count_gpus, memory_line, memory_per_core_bytes, time_line
 from slurmscope.jobs.summary import JobSummary
 
 CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
 MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
-_SIZE_OPTIONS = ("nodes", *CORE_OPTIONS, "gpus")
-_SIZE_ORDER = (*_SIZE_OPTIONS, "gpus-per-node", "gres", *MEMORY_OPTIONS, "time")
+_SIZE_OPTIONS = ("nodes", *CORE_OPTIONS, *GPU_OPTIONS)
+_SIZE_ORDER = (*_SIZE_OPTIONS, *MEMORY_OPTIONS, "time")
 
 
 class Amount(NamedTuple):
@@ -147,18 +147,17 @@ def _freed(fewer: float, run_seconds: float) -> float | None:
 
 
 def _changed(summary: JobSummary, finding: Finding, options: Mapping[str, str], size: RequestedSize) -> SizeChanges:
-    """Return the changes of one finding, without those that cannot be written."""
+    """Return the changes of one finding, none where they cannot be written."""
     typed, is_packed = submit_options(summary.record.submit_line), "enough_nodes" in finding.numbers
     # A number of tasks for all nodes would have to fit on fewer.
     if "nodes" in options and "ntasks" in typed and not is_packed:
         return SizeChanges((), size)
-    changes = []
-    for name, text in options.items():
-        option, submitted, suggested = _gpu_option(typed, text) if name == "gpus" else (name, typed.get(name, ""), text)
-        if not option:
-            return SizeChanges((), size)
-        submitted = submitted or _known_value(option, size)
-        changes.append(OptionChange(option=option, submitted=submitted, suggested=suggested, reason=finding.title))
+    changes = [
+        OptionChange(
+            option=name, submitted=typed.get(name) or _known_value(name, size), suggested=text, reason=finding.title
+        )
+        for name, text in options.items()
+    ]
     after = _size_with(options, size, is_packed=is_packed, typed=typed)
     if is_packed and (memory := suggested_bytes(summary, finding)):
         after = replace(after, memory_bytes=memory * after.nodes)
@@ -171,7 +170,7 @@ def _size_with(
 ) -> RequestedSize:
     """Return the size with these options; memory that was requested per core or GPU follows their number."""
     nodes = int(options.get("nodes", size.nodes))
-    gpus = int(options["gpus"].rpartition(":")[2]) if "gpus" in options else size.gpus
+    gpus = count_gpus(options) or size.gpus
     cpus = size.cpus
     if "nodes" not in options:
         cpus = next((int(options[name]) for name in CORE_OPTIONS if name in options), cpus)
@@ -187,26 +186,9 @@ def _size_with(
     return RequestedSize(nodes=nodes, cpus=cpus, gpus=gpus, memory_bytes=memory, limit_seconds=size.limit_seconds)
 
 
-def _gpu_option(typed: Mapping[str, str], suggested: str) -> tuple[str, str, str]:
-    """Return the option that requested the GPUs, as submitted and as suggested; empty where it depends on tasks."""
-    if any(name in typed for name in ("gpus-per-task", "gpus-per-socket")):
-        return "", "", ""
-    parts = typed.get("gres", "").split(",")
-    if any(_is_gpu(part) for part in parts):
-        others = [part for part in parts if not _is_gpu(part)]
-        return "gres", typed["gres"], ",".join([f"gpu:{suggested}", *others])
-    option = next((name for name in ("gpus-per-node", "gpus") if name in typed), "")
-    # A script may request them by any option; a second one would contradict it.
-    return option, typed.get(option, ""), suggested
-
-
-def _is_gpu(gres: str) -> bool:
-    return gres.removeprefix("gres/").removeprefix("gres:").partition(":")[0].partition("=")[0] == "gpu"
-
-
 def _known_value(option: str, size: RequestedSize) -> str:
     """Return the value that a job got for an option that is not on its command line."""
-    return str({"nodes": size.nodes, "gpus": size.gpus}.get(option, size.cpus))
+    return str(size.nodes if option == "nodes" else size.cpus)
 
 
 def _is_enough(size: RequestedSize, runs: Sequence[OtherRun]) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import fmean, linear_regression
 from typing import NamedTuple
 
-from slurmscope.core.units import format_bytes, format_seconds, parse_time_limit
+from slurmscope.core.units import format_bytes, format_seconds, format_some, parse_time_limit
 from slurmscope.jobs.header_options import (
     MEMORY_OPTIONS,
     Amount,
@@ -37,6 +37,7 @@ from slurmscope.jobs.rule import (
     needed_node_bytes,
     peak_cores,
     requested_node_bytes,
+    step_node_bytes,
     was_oom_killed,
 )
 from slurmscope.jobs.submit_line import submit_options
@@ -171,7 +172,7 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     if not limit:
         return None
     found = [
-        _Proposal(seconds, seconds, finding.title, may_lower=True)
+        _Proposal(seconds, seconds, finding.title, may_lower=not _is_lone_task(report, runs))
         for finding in report.findings
         if (seconds := _suggested_seconds(finding.suggestion))
     ]
@@ -207,15 +208,17 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
     if kept is None or sized.is_packed:
         return None
     requested = kept / sized.size.nodes
-    is_smaller = _has_fewer_cores(summary, sized)
+    is_smaller, is_lone = _has_fewer_cores(summary, sized), _is_lone_task(report, runs)
     found = [
-        _Proposal(size, size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, may_lower=True)
+        _Proposal(size, size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, not is_lone)
         for finding in report.findings
         if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
     ]
-    need, is_unused = needed_node_bytes(summary), _has_unused_memory(report)
+    need, is_unused = needed_node_bytes(summary), _has_unused_memory(report) and not is_lone
     own = _Proposal(suggest_memory_bytes(need), need / TIGHT_RATIO, f"This run needed {format_bytes(need)}.", is_unused)
     proposals = [*found, own]
+    if step := step_node_bytes(summary):
+        proposals.append(_Proposal(step, 0.0, f"A step requests {format_bytes(step)} of it with srun."))
     if past := past_bytes(runs):
         made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
         proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))
@@ -257,9 +260,14 @@ def _past_proposal(
 ) -> _Proposal:
     need = past.expected * slower
     amount = max(suggest(need), suggest(past.largest * slower, LARGEST_MARGIN))
-    reason = f"By {past.runs} other runs of this job, the next one may need {write(need)}."
+    reason = f"By {format_some(past.runs, 'other run')} of this job, the next one may need {write(need)}."
     # A run that was ended at its limit needed more than that.
     return _Proposal(amount, 1.01 * need, reason, past.is_proven)
+
+
+def _is_lone_task(report: JobReport, runs: Sequence[OtherRun]) -> bool:
+    """Return whether this is a task of an array of which no other is known: the header is for all of them."""
+    return report.record.array_task_id is not None and not runs
 
 
 def _has_fewer_cores(summary: JobSummary, sized: SizeChanges) -> bool:

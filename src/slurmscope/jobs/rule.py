@@ -7,7 +7,8 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from slurmscope.jobs.submit_line import submit_options
+from slurmscope.core.units import parse_bytes
+from slurmscope.jobs.submit_line import is_srun, submit_options
 from slurmscope.jobs.summary import JobSummary, MemorySummary
 
 MIN_JUDGED_SECONDS = 300.0
@@ -190,6 +191,11 @@ def needed_node_bytes(summary: JobSummary) -> float:
     return max([(memory.working_peak_bytes or 0.0) / count, memory.slurm_peak_bytes or 0.0, *peaks])
 
 
+STEP_LIMIT_ADVICE = (
+    "Give that step more memory with --mem of its srun, or leave that option out: --mem of the job was enough."
+)
+
+
 def hit_step_limit(summary: JobSummary) -> bool:
     """Return whether a process was OOM-killed at the limit of its step (``srun --mem``), far below that of the job.
 
@@ -240,6 +246,49 @@ def requested_cores(summary: JobSummary) -> int:
     if not record.requested_cpus or "exclusive" in submit_options(record.submit_line):
         return cpus
     return min(record.requested_cpus, cpus)
+
+
+def step_cores(summary: JobSummary) -> int:
+    """Return the most cores that a step requested itself with ``srun --cpus-per-task``; 0 where none did."""
+    return max((_number(request, "cpus-per-task") * tasks for request, tasks in _step_requests(summary)), default=0)
+
+
+def step_nodes(summary: JobSummary) -> int:
+    """Return the most nodes that a step requested itself with ``srun --nodes``; 0 where none did."""
+    return max((_number(request, "nodes") for request, _ in _step_requests(summary)), default=0)
+
+
+def step_node_bytes(summary: JobSummary) -> int:
+    """Return the most memory per node that a step requested itself with ``srun --mem``; 0 where none did.
+
+    Memory per core is that of all its cores: they may run on one node.
+    """
+    return max((_memory_bytes(request, tasks) for request, tasks in _step_requests(summary)), default=0)
+
+
+def _step_requests(summary: JobSummary) -> list[tuple[Mapping[str, str], int]]:
+    """Return what steps requested inside their job, with their tasks: the next job must be large enough for it."""
+    record = summary.record
+    # The step of a job that srun submitted has the options of the job.
+    if is_srun(record.submit_line):
+        return []
+    return [(submit_options(f"srun {step.request}"), step.tasks or 1) for step in record.steps if step.request]
+
+
+def _memory_bytes(request: Mapping[str, str], tasks: int) -> int:
+    try:
+        if "mem" in request:
+            return parse_bytes(request["mem"], default_unit="M")
+        each = parse_bytes(request.get("mem-per-cpu", "0"), default_unit="M")
+    except ValueError:
+        return 0
+    return each * tasks * max(1, _number(request, "cpus-per-task"))
+
+
+def _number(request: Mapping[str, str], option: str) -> int:
+    """Return the value of an option, the lower one of a range; 0 where it is not a number."""
+    text = request.get(option, "").partition("-")[0]
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def step_tasks(summary: JobSummary) -> int | None:

@@ -57,6 +57,8 @@ class SeriesQuery:
     among: tuple[tuple[str, tuple[str, ...]], ...] = ()
     is_foreign: bool = False
     """Whether the metric comes from an exporter of others: there, more may follow the job ID after a colon."""
+    may_fall: bool = False
+    """Whether a fall of the counter is a loss, as described at ``TOTAL``: a curve shows no rate there."""
     cluster: str = ""
     """The cluster of the jobs. Job IDs and node names repeat in others, whose series a source may have as well."""
 

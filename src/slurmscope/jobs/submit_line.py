@@ -18,37 +18,40 @@ SHORT_NAMES: Mapping[str, str] = {
 
 FLAGS = frozenset(
     {
-        "bell", "compress", "consolidate-segments", "contiguous", "debugger-test", "disable-status", "exact",
-        "exclusive", "external-launcher", "get-user-env", "help", "hold", "ignore-pbs", "immediate", "interactive",
-        "kill-command", "kill-on-bad-exit", "label", "multi-prog", "nice", "no-allocate", "no-bell", "no-kill",
-        "no-requeue", "no-shell", "oom-kill-step", "overcommit", "overlap", "oversubscribe", "parsable",
-        "preserve-env", "propagate", "pty", "quiet", "quit-on-interrupt", "reboot", "requeue", "resv-ports",
-        "send-libs", "share", "spread-job", "spread-segments", "stepmgr", "test-only", "unbuffered", "usage",
-        "use-min-nodes", "verbose", "version", "whole", "x11",
+        "async", "bcast", "bell", "compress", "consolidate-segments", "contiguous", "debugger-test",
+        "disable-status", "exact", "exclusive", "external", "external-launcher", "get-user-env", "help", "hold",
+        "ignore-pbs", "immediate", "interactive", "kill-command", "kill-on-bad-exit", "label", "multi-prog",
+        "nice", "no-allocate", "no-bell", "no-kill", "no-requeue", "no-shell", "oom-kill-step", "overcommit",
+        "overlap", "oversubscribe", "parsable", "preserve-env", "propagate", "pty", "quiet",
+        "quit-on-interrupt", "reboot", "requeue", "resv-ports", "send-libs", "share", "spread-job",
+        "spread-segments", "stepmgr", "test-only", "unbuffered", "usage", "use-min-nodes", "verbose", "version",
+        "wait-for-children", "whole", "x11",
     }
 )  # fmt: skip
 """Options that do not take the next word: those without a value, or with one only after an equals sign."""
 
 VALUED = frozenset(
     {
-        "accel-bind", "account", "acctg-freq", "array", "batch", "bb", "bbf", "bcast", "bcast-exclude", "begin",
-        "chdir", "cluster", "cluster-constraint", "clusters", "comment", "constraint", "container", "container-id",
-        "context", "core-spec", "cores-per-socket", "cpu-bind", "cpu-freq", "cpu_bind", "cpus-per-gpu",
-        "cpus-per-task", "deadline", "delay-boot", "dependency", "distribution", "epilog", "error", "exclude",
-        "export", "export-file", "extra", "extra-node-info", "gid", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
-        "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "het-group", "hint", "input", "job-name", "jobid",
-        "kill-on-invalid-dep", "licenses", "mail-type", "mail-user", "max-threads", "mcs-label", "mem", "mem-bind",
-        "mem-per-cpu", "mem-per-gpu", "mem_bind", "mincpus", "mpi", "msg-timeout", "network", "nodefile", "nodelist",
-        "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node", "ntasks-per-socket",
-        "ntasks-per-tres", "open-mode", "output", "pack-group", "partition", "power", "prefer", "priority", "profile",
-        "prolog", "qos", "relative", "reservation", "segment", "signal", "slurmd-debug", "sockets-per-node",
-        "switches", "task-epilog", "task-prolog", "tasks-per-node", "thread-spec", "threads", "threads-per-core",
-        "time", "time-min", "tmp", "treewidth", "tres-bind", "tres-per-task", "uid", "wait-all-nodes", "wckey",
-        "wrap",
+        "accel-bind", "account", "acctg-freq", "array", "autocomplete", "batch", "bb", "bbf", "bcast-exclude",
+        "begin", "chdir", "cluster", "cluster-constraint", "clusters", "comment", "constraint", "container",
+        "container-id", "container-type", "context", "core-spec", "cores-per-socket", "cpu-bind", "cpu-freq",
+        "cpu_bind", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot", "dependency", "distribution",
+        "epilog", "error", "exclude", "export", "export-file", "extra", "extra-node-info", "gid", "gpu-bind",
+        "gpu-freq", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "gres-flags",
+        "het-group", "hint", "ignore-signals", "input", "job-name", "jobid", "kill-on-invalid-dep", "licenses",
+        "mail-type", "mail-user", "max-threads", "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu",
+        "mem-update", "mem_bind", "mincpus", "mpi", "msg-timeout", "network", "nodefile", "nodelist", "nodes",
+        "ntasks", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node", "ntasks-per-socket",
+        "ntasks-per-tres", "open-mode", "output", "pack-group", "partition", "power", "prefer", "priority",
+        "profile", "prolog", "qos", "relative", "reservation", "resources", "segment", "signal", "slurmd-debug",
+        "sockets-per-node", "switches", "task-epilog", "task-prolog", "tasks-per-node", "thread-spec",
+        "threads", "threads-per-core", "time", "time-min", "tmp", "treewidth", "tres-bind", "tres-per-task",
+        "uid", "wait-all-nodes", "wckey", "wrap",
     }
 )  # fmt: skip
 """Options whose value may be the next word."""
 
+_LONG_NAMES = FLAGS | VALUED | {"wait"}
 _SHORT_FLAGS = frozenset("EHIKOQVXZhklsuv")
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "cpu_bind": "cpu-bind", "mem_bind": "mem-bind", "cluster": "clusters"}
 
@@ -58,8 +61,23 @@ def submit_options(submit_line: str) -> Mapping[str, str]:
 
     Slurm stores the line without quotes, words separated by blanks.
     """
-    command, *words = submit_line.split() or [""]
-    return parse_options(words, is_batch=command.rpartition("/")[2] != "srun")
+    return parse_options(submit_line.split()[1:], is_batch=not is_srun(submit_line))
+
+
+_SIZES = ("nodes", "cpus-per-task", "mem", "mem-per-cpu")
+
+
+def size_request(submit_line: str) -> str:
+    """Return the options by which the srun of a step set its size, without the program and its arguments.
+
+    The step of a batch script has the line of its job.
+    """
+    options = submit_options(submit_line) if is_srun(submit_line) else {}
+    return " ".join(f"--{name}={options[name]}" for name in _SIZES if options.get(name))
+
+
+def is_srun(submit_line: str) -> bool:
+    return "".join(submit_line.split(maxsplit=1)[:1]).rpartition("/")[2] == "srun"
 
 
 def parse_options(words: Iterable[str], *, is_batch: bool = True) -> Mapping[str, str]:
@@ -72,6 +90,14 @@ def parse_options(words: Iterable[str], *, is_batch: bool = True) -> Mapping[str
             value = left.pop() if left and _takes_next(name, left[-1], is_batch=is_batch) else ""
         options[_ALIASES.get(name, name)] = value
     return options
+
+
+def _complete(name: str) -> str:
+    """Return the option that an unambiguous beginning stands for, as in ``--part=gpu``; any other name as it is."""
+    if name in _LONG_NAMES:
+        return name
+    found = {_ALIASES.get(each, each) for each in _LONG_NAMES if each.startswith(name)}
+    return found.pop() if name and len(found) == 1 else name
 
 
 def _takes_next(name: str, following: str, *, is_batch: bool) -> bool:
@@ -87,7 +113,7 @@ def _split(word: str) -> tuple[str, str | None]:
     """Split ``--ntasks=4`` and ``-n4``; the value is None where it is not in the same word."""
     if word.startswith("--"):
         name, sign, value = word[2:].partition("=")
-        return name, value if sign else None
+        return _complete(name), value if sign else None
     letter, value = word[1], word[2:]
     if letter in _SHORT_FLAGS and value and letter not in "IK":
         return SHORT_NAMES.get(letter, letter), ""

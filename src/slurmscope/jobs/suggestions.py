@@ -12,6 +12,8 @@ sets both.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 
 from slurmscope.core.units import format_bytes, format_some
 from slurmscope.jobs.rule import (
@@ -22,6 +24,9 @@ from slurmscope.jobs.rule import (
     needed_node_bytes,
     requested_cores,
     requested_node_bytes,
+    step_cores,
+    step_node_bytes,
+    step_nodes,
     step_tasks,
     was_oom_killed,
 )
@@ -47,6 +52,10 @@ _MEMORY_STEPS = ((4 * _GIB, 256 * _MIB), (32 * _GIB, _GIB), (128 * _GIB, 4 * _GI
 _TIME_STEPS = ((_HOUR, 10 * _MINUTE), (8 * _HOUR, 30 * _MINUTE), (2 * _DAY, _HOUR))
 _PER_CORE_STEP_BYTES = 64 * _MIB
 
+GPU_OPTIONS = ("gpus", "gpus-per-node", "gres")
+_GPUS_BY_TASK = frozenset({"gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "tres-per-task"})
+_GPU_COUNT = re.compile("([^,]*[:=]|)([0-9]{1,9})")
+_GPU_GRES = re.compile("(?:gres[/:])?gpu(?:[:=]|$)")
 _CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
 
 
@@ -124,7 +133,7 @@ def memory_line_for(summary: JobSummary, size_bytes: int, cores: float | None) -
 
 def fewer_cores_line(summary: JobSummary, cores: int) -> str:
     """Return the line that requests fewer cores on one node, with their memory; empty where the option is unknown."""
-    option = _cores_option(summary)
+    option = _cores_option(summary, cores)
     if not option:
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
@@ -134,7 +143,7 @@ def fewer_cores_line(summary: JobSummary, cores: int) -> str:
 
 def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
     """Return what :func:`fewer_cores_line` requests as a sentence, where it cannot be written as a line."""
-    if _cores_option(summary):
+    if _cores_option(summary, cores):
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
     memory = "" if size is None else f" with {format_bytes(size)} of memory"
@@ -145,7 +154,7 @@ def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
     """Return the line that requests all tasks and memory on fewer nodes; empty where the script may divide them."""
     record, requested = summary.record, summary.memory.requested_bytes
     options = submit_options(record.submit_line)
-    if "nodes" not in options:
+    if "nodes" not in options or nodes < step_nodes(summary):
         return ""
     line = f"#SBATCH --nodes={nodes}"
     tasks = options.get("ntasks-per-node", "")
@@ -154,6 +163,34 @@ def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
     if "mem" in options and requested:
         line += f" {_memory_option(math.ceil(requested / nodes))}"
     return line
+
+
+def fewer_gpus_line(summary: JobSummary, count: int) -> str:
+    """Return the line that requests fewer GPUs of a job on one node, by the option that it used.
+
+    Empty where that is unknown, since a second option would contradict the one in the script, where GPUs of several
+    models were requested, or where their number depends on tasks.
+    """
+    typed = submit_options(summary.record.submit_line)
+    parts = {name: part for name in GPU_OPTIONS if (part := _gpu_part(name, typed.get(name, "")))}
+    name, part = parts.popitem() if len(parts) == 1 else ("", "")
+    found = _GPU_COUNT.fullmatch(part)
+    if not found or typed.keys() & _GPUS_BY_TASK:
+        return ""
+    return f"#SBATCH --{name}={typed[name].replace(part, f'{found[1]}{count}')}"
+
+
+def count_gpus(options: Mapping[str, str]) -> int | None:
+    """Return how many GPUs of a job on one node a suggested line requests; None where it is about others."""
+    parts = (_GPU_COUNT.fullmatch(_gpu_part(name, options.get(name, ""))) for name in GPU_OPTIONS)
+    return next((int(found[2]) for found in parts if found), None)
+
+
+def _gpu_part(option: str, value: str) -> str:
+    """Return what of an option requests GPUs: ``--gres`` may also request others."""
+    if option != "gres":
+        return value
+    return ",".join(part for part in value.split(",") if _GPU_GRES.match(part))
 
 
 def _memory_option(size_bytes: int, option: str = "mem") -> str:
@@ -171,14 +208,16 @@ def _memory_option_for(summary: JobSummary, size_bytes: int, cores: float | None
     return _memory_option(memory_per_core_bytes(size_bytes, cores), "mem-per-cpu") if cores else ""
 
 
-def _cores_option(summary: JobSummary) -> str:
+def _cores_option(summary: JobSummary, cores: int) -> str:
     """Return the option to lower: the one that alone sets all cores, by the submit line or else by the steps.
+
+    None for a job with a step that requests more cores itself: it would not start.
 
     A job without steps may have started its tasks with mpirun: unless the submit line has their number, it is unknown.
     """
     record, tasks = summary.record, step_tasks(summary)
     options = submit_options(record.submit_line)
-    if "exclusive" in options:
+    if "exclusive" in options or cores < step_cores(summary):
         return ""
     if named := [option for option in _CORE_OPTIONS if option in options]:
         amounts = {str(record.cpus), str(requested_cores(summary))}
@@ -193,7 +232,7 @@ def _cores_option(summary: JobSummary) -> str:
 def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | None:
     """Return the memory to request with fewer cores; None where the job keeps enough without that."""
     requested = summary.memory.requested_bytes
-    if not requested or "mem" in submit_options(summary.record.submit_line):
+    if not requested or submit_options(summary.record.submit_line).keys() & {"mem", "mem-per-gpu"}:
         return None
     size = _memory_to_keep_bytes(summary, requested)
     is_enough = size <= requested * cores / max(cores, summary.record.cpus or 0)
@@ -208,5 +247,6 @@ def _memory_to_keep_bytes(summary: JobSummary, requested_bytes: float) -> int:
         return int(requested_bytes)
     # A smallest amount must not raise what was enough.
     size = min(suggest_memory_bytes(peak), int(max(requested_bytes, peak * MEMORY_MARGIN)))
+    size = max(size, step_node_bytes(summary))
     # A job that did not reach its end may need more.
     return size if summary.record.state == "COMPLETED" else max(size, int(requested_bytes))

@@ -174,7 +174,6 @@ def collect(options: LustreOptions, *, lustre: FilesystemUse) -> Iterator[Family
         if quantity in lustre.rates:
             yield from _families(options, metrics, lustre.rates[quantity], has_class=quantity is Quantity.METADATA)
     yield Family(ANSWERED, {(str(quantity),): at for quantity, at in lustre.answered_at.items()})
-    yield Family(STAGES, {(name,): seconds for name, seconds in lustre.stage_seconds.items()})
 
 
 def _families(

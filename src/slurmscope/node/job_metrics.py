@@ -150,11 +150,16 @@ PROCESSES: tuple[One[ProcessUse], ...] = (
     (_counter("jobs_io_reads_total", "Read system calls of the job."), lambda p: p.io.reads if p.io else None),
     (_counter("jobs_io_writes_total", "Write system calls of the job."), lambda p: p.io.writes if p.io else None),
     (
-        _counter("jobs_storage_read_bytes_total", "Bytes of the job fetched from local storage."),
+        _counter(
+            "jobs_storage_read_bytes_total",
+            "Bytes of the job fetched from file systems; not pipes, devices, tmpfs or page cache.",
+        ),
         lambda p: p.io.read_bytes if p.io else None,
     ),
     (
-        _counter("jobs_storage_write_bytes_total", "Bytes of the job sent to local storage."),
+        _counter(
+            "jobs_storage_write_bytes_total", "Bytes of the job written to file systems; not pipes, devices or tmpfs."
+        ),
         lambda p: p.io.write_bytes if p.io else None,
     ),
 )

@@ -48,7 +48,8 @@ AVAILABLE = gauge(
 )
 READ_ERRORS = counter(
     "slurmscope_node_read_errors_total",
-    "Files of jobs and processes that could not be read or parsed, by kind; job counts jobs that failed as a whole.",
+    "Files of jobs and processes that could not be read or parsed, by kind; job counts jobs that failed as a whole, "
+    "process_time readings of a job that had to keep the last values of its processes.",
     "what",
 )
 _STEP = (*JOB, "step", "task")

@@ -8,6 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from slurmscope.archive.interface import JobFilter
@@ -67,10 +68,10 @@ def make_distribution(number: Number, rows: Sequence[JobRow]) -> Distribution | 
         return None
     values = [value for value, _ in known]
     lowest, highest = min(values), max(values)
-    width = (highest - lowest) / BINS or 1.0
+    width = (highest - lowest) / BINS
     jobs: list[list[JobRow]] = [[] for _ in range(BINS)]
     for value, row in known:
-        jobs[min(BINS - 1, int((value - lowest) / width))].append(row)
+        jobs[min(BINS - 1, int((value - lowest) / width)) if width else 0].append(row)
     edges = [number.format(lowest + width * index) for index in range(BINS + 1)]
     return Distribution(
         label=number.label,
@@ -79,8 +80,8 @@ def make_distribution(number: Number, rows: Sequence[JobRow]) -> Distribution | 
         median=number.format(statistics.median(values)),
         highest=number.format(highest),
         bars=tuple(
-            Bin(count=len(some), span=f"{edges[index]} to {edges[index + 1]}", query=_link(some))
-            for index, some in enumerate(jobs)
+            Bin(count=len(some), span=low if low == high else f"{low} to {high}", query=_link(some))
+            for some, (low, high) in zip(jobs, pairwise(edges), strict=True)
         ),
     )
 

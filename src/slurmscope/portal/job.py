@@ -26,12 +26,13 @@ from slurmscope.jobs.render.svg.heat_map import render_heat_map_svg
 from slurmscope.jobs.render.tables import source_sections
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import run_of, runs_of_job
 from slurmscope.jobs.summary import NodeSummary
 from slurmscope.jobs.what_if import describe_outcome, predict
 from slurmscope.portal.charts import encode_charts, find_chart, make_data_table, show_heat_map
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.job_script import may_see_script
-from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request
+from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request, show_submitted
 from slurmscope.portal.pending import pending_of_report, show_pending
 from slurmscope.portal.queries import NUMBER, BadQuery
 from slurmscope.portal.savings import RunComparison, compare_runs
@@ -274,6 +275,7 @@ def _render_body(
         sections=source_sections(report),
         header=describe_resubmission(report),
         what_if=what_if,
+        submitted=show_submitted(report.record),
         charts=[(chart, make_data_table(chart)) for chart in folded],
         heat_maps=() if is_update else [show_heat_map(heat_map) for heat_map in find_heat_maps(report)],
         is_update=is_update,
@@ -303,7 +305,9 @@ def _find_runs(context: RequestContext, report: JobReport) -> tuple[JobReport, .
             rows = context.archive.find_shown(context.viewer, record.shown_id, cluster=record.cluster)
             if not any(row.submit_seconds != record.submit_seconds for row in rows):
                 return ()
-        return context.archive.find(context.viewer, record.job_id, cluster=record.cluster)
+        found = context.archive.find(context.viewer, record.job_id, cluster=record.cluster)
+        runs = set(map(run_of, runs_of_job(record, [run.record for run in found])))
+        return tuple(run for run in found if run_of(run.record) in runs)
     except ArchiveError:
         # The page is useful without the list of earlier runs.
         return ()

@@ -47,10 +47,12 @@ def curves_expression(
 ) -> str:
     """Return an expression for one metric of several jobs, to be evaluated at each step of a range.
 
-    The value of a rate is the growth within the window.
+    The value of a rate is the growth within the window. Where a counter lost a part of its value there is none: the
+    server would take the loss for a start from 0, and add the rest as growth.
     """
-    selector = _selector(wanted, job_ids, matchers)
-    return _grouped(wanted, f"{_FUNCTIONS[wanted.how]}({selector}{_window(window_seconds)})")
+    samples = f"{_selector(wanted, job_ids, matchers)}{_window(window_seconds)}"
+    value = f"{_FUNCTIONS[wanted.how]}({samples})"
+    return _grouped(wanted, f"{value} unless resets({samples}) > 0" if wanted.may_fall else value)
 
 
 def totals_expression(wanted: SeriesQuery, spans: Sequence[JobSpan], *, matchers: Matchers = ()) -> str:

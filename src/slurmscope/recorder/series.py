@@ -34,7 +34,7 @@ from slurmscope.recorder.file import read_heads
 from slurmscope.recorder.heads import NO_JOB, Heads, LabelPairs
 from slurmscope.recorder.schema import open_reader
 from slurmscope.recorder.settings import CLUSTER_INTERVAL_SECONDS
-from slurmscope.recorder.slabs import Piece, SlabReader, grow, in_order, join, make_piece
+from slurmscope.recorder.slabs import Piece, SlabReader, grow, in_order, join, make_piece, rise
 
 WINDOW_INTERVALS = 3
 
@@ -251,7 +251,7 @@ def _curves(wanted: SeriesQuery, groups: Groups, steps: Steps) -> tuple[Series, 
     windows: dict[Hashable, list[Window]] = {}
     sums: dict[tuple[str, ...], Points] = {}
     for each, several in sorted(groups.items()):
-        highest = reduce(_higher, (_points(wanted.how, pieces, steps, windows) for pieces in several))
+        highest = reduce(_higher, (_points(wanted, pieces, steps, windows) for pieces in several))
         by = tuple(each[place] for place in kept)
         sums[by] = _added(sums[by], highest) if by in sums else highest
     ends = [steps.end_of(index) for index in range(steps.count)]
@@ -259,7 +259,9 @@ def _curves(wanted: SeriesQuery, groups: Groups, steps: Steps) -> tuple[Series, 
     return tuple(curve for curve in curves if curve.times)
 
 
-def _points(how: Aggregation, pieces: Sequence[Piece], steps: Steps, windows: dict[Hashable, list[Window]]) -> Points:
+def _points(
+    wanted: SeriesQuery, pieces: Sequence[Piece], steps: Steps, windows: dict[Hashable, list[Window]]
+) -> Points:
     times, values = array("d"), array("d")
     for piece in pieces:
         more_times, more_values = piece.load()
@@ -269,8 +271,9 @@ def _points(how: Aggregation, pieces: Sequence[Piece], steps: Steps, windows: di
     key = tuple(piece.times_key for piece in pieces)
     if key not in windows:
         windows[key] = find_windows(times, steps)
-    is_rate = how is Aggregation.RATE
-    return make_points(times, grow(values) if is_rate and _has_reset(pieces) else values, windows[key], how)
+    has_fallen = wanted.how is Aggregation.RATE and _has_reset(pieces)
+    whole = (rise if wanted.may_fall else grow)(values) if has_fallen else values
+    return make_points(times, whole, windows[key], wanted.how)
 
 
 def _has_reset(pieces: Sequence[Piece]) -> bool:

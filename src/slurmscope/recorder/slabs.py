@@ -68,6 +68,16 @@ def join(before: BlockSummary, after: BlockSummary) -> BlockSummary:
     )
 
 
+def rise(values: Sequence[float]) -> Sequence[float]:
+    """Return a counter's values as if it had not lost what it lost at each fall."""
+    risen, lost, before = array("d"), 0.0, 0.0
+    for value in values:
+        lost += max(0.0, before - value)
+        risen.append(value + lost)
+        before = value
+    return risen
+
+
 def grow(values: Sequence[float]) -> Sequence[float]:
     """Return a counter's values as if it had never been reset."""
     if not any(map(gt, values, islice(values, 1, None))):

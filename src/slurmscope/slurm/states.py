@@ -23,6 +23,9 @@ BASE_STATES = (
 )  # fmt: skip
 """The states that Slurm numbers from 0, in that order; all others are flags on one of these."""
 
+ACTIVE_STATES = (RUNNING, SUSPENDED)
+"""States in which a job holds its nodes."""
+
 ENDED_STATES = frozenset({*BASE_STATES, REVOKED} - {PENDING, RUNNING, SUSPENDED})
 """States in which a job neither holds nor requests resources."""
 

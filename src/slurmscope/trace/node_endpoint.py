@@ -14,6 +14,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ WAIT_SECONDS = 3.0
 """How long a sender waits until the agent has found its job: a new one is found within a second."""
 
 _PAUSE_SECONDS = 0.1
-_PARALLEL_WAITS = 8
+_PARALLEL_WAITS, _WAITS_OF_USER = 24, 8
 
 
 class SenderFinder:
@@ -104,7 +105,8 @@ class SenderFinder:
         self._read_cgroup = read_cgroup
         self._clock = clock
         self._sleep = sleep
-        self._waiting = threading.BoundedSemaphore(_PARALLEL_WAITS)
+        self._lock = threading.Lock()
+        self._waiting: Counter[int] = Counter()
 
     def find(self, request: HttpRequest) -> Caller:
         """Return the job and the user of a sender, or raise Refusal."""
@@ -135,12 +137,21 @@ class SenderFinder:
         jobs = self.last_jobs()
         if (job := _match(jobs.jobs, claim, sender)) is not None:
             return job, jobs
-        if not self._waiting.acquire(blocking=False):
-            raise Refusal(503, "unavailable", "Too many senders wait for their job to be found.", retry_seconds=1)
-        try:
+        with self._wait_of(sender.uid):
             return self._wait_for_job(claim, sender)
+
+    @contextmanager
+    def _wait_of(self, uid: int) -> Iterator[None]:
+        """Let few senders of a user wait, and few in all: each takes a thread."""
+        with self._lock:
+            if self._waiting[uid] >= _WAITS_OF_USER or self._waiting.total() >= _PARALLEL_WAITS:
+                raise Refusal(503, "unavailable", "Too many senders wait for their job to be found.", retry_seconds=1)
+            self._waiting[uid] += 1
+        try:
+            yield
         finally:
-            self._waiting.release()
+            with self._lock:
+                self._waiting -= Counter((uid,))
 
     def _wait_for_job(self, claim: Membership | None, sender: PeerCredentials) -> tuple[JobUse | None, NodeJobs]:
         """Read the jobs again, until the job appears with its user: new jobs and processes take a moment."""

@@ -34,8 +34,8 @@ def _processes() -> int:
     return setting(
         50_000,
         "Maximum number of traced processes; one user may have a fifth of them, one job a twenty-fifth. "
-        "Limits of posts per second follow: a fiftieth of it for a user (at least 100), a five-hundredth for a job "
-        "(at least 10).",
+        "As many may be new in an hour. Limits of posts per second follow: a fiftieth of it for a user (at least 100), "
+        "a five-hundredth for a job (at least 10).",
         metavar="COUNT",
     )
 

@@ -32,7 +32,7 @@ STEP: dict[str, Any] = {
     "job_db_inx": 6, "id_step": 0, "step_het_comp": NO_VALUE, "state": 3, "time_start": 1794742130,
     "time_end": 1794742132, "task_cnt": 2, "nodes_alloc": 1, "exit_code": 0, "user_sec": 5, "user_usec": 716312,
     "sys_sec": 1, "sys_usec": 85889, "tres_usage_in_max": "1=2900,2=65785856,3=0,6=43830,7=70885376,8=10",
-    "nodelist": "lab0n3",
+    "nodelist": "lab0n3", "submit_line": "/usr/bin/srun -c 4 --mem=2G ./solve --mem=9G",
 }  # fmt: skip
 
 
@@ -67,6 +67,11 @@ def test_who_cancelled_a_job_is_known_for_cancelled_jobs(state: int, uid: int | 
 
 def test_step_knows_its_nodes() -> None:
     assert ["lab0n3"] == [step.node_list for step in read(STEP).steps]
+
+
+def test_step_knows_the_size_that_its_srun_requested() -> None:
+    assert ["--cpus-per-task=4 --mem=2G"] == [step.request for step in read(STEP).steps]
+    assert [""] == [step.request for step in read({**STEP, "submit_line": None}).steps]
 
 
 def test_cores_asked_for_are_told_beside_those_given() -> None:
@@ -157,8 +162,10 @@ def test_missing_texts_are_empty_and_odd_bytes_replaced() -> None:
     assert ("1002", "", "", "\ufffd") == (job.user, job.account, job.submit_line, job.name)
 
 
-def test_resized_record_ends_no_job() -> None:
-    assert decode_record("lab", {**JOB, "state": 1 << 13}, (), TRES) is None
+def test_part_before_a_resize_has_its_own_end() -> None:
+    part = decode_record("lab", {**JOB, "state": 1 << 13}, (), TRES)
+
+    assert ("RESIZING", JOB["time_end"]) == (part.state, part.end_seconds)
 
 
 def test_restarts_are_read_where_the_table_has_them() -> None:

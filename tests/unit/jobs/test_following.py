@@ -44,6 +44,9 @@ BEFORE = ComparedRun(
         ("#SBATCH --cpus-per-task=4 --mem=8G", {"cpus": 4}, False),  # only one of the two
         ("#SBATCH --gpus=a100:1", {"gpus": 1}, True),
         ("#SBATCH --gpus=1", {"gpus": 4}, False),
+        ("#SBATCH --gres=tmpfs:9G,gpu:a100:1", {"gpus": 1}, True),
+        ("#SBATCH --gres=gpu:1,tmpfs:9G", {"gpus": 4}, False),
+        ("#SBATCH --gpus-per-node=1", {"gpus": 1}, True),
         ("#SBATCH --time=02:00:00", {"time_limit_seconds": 7200.0}, True),
         ("#SBATCH --time=02:00:00", {}, False),
         ("#SBATCH --cpus-per-task=16", {}, None),  # no change was suggested

@@ -82,6 +82,7 @@ def test_run_has_ended_in_final_states_and_when_requeued(state: str) -> None:
 
     assert (state not in {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING"}) == record.has_ended
     assert (state == "RUNNING") == record.is_running
+    assert (state in {"RUNNING", "SUSPENDED"}) == record.is_active
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurmscope.jobs.failure import explain_failure
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.header_options import parse_suggestion
 from slurmscope.jobs.record import StepRecord
@@ -90,7 +91,7 @@ def test_oom_killed_job_gets_what_completed_runs_needed() -> None:
     made = suggest(make_summary(record={"state": "OUT_OF_MEMORY"}), replace(RUN, peak_bytes=14 * GIB))
     assert made is not None
     assert ("#SBATCH --mem=17G",) == made.lines
-    assert "By 1 other runs of this job, the next one may need 14 GiB." == made.changes[0].reason
+    assert "By 1 other run of this job, the next one may need 14 GiB." == made.changes[0].reason
 
 
 def test_earlier_oom_kill_of_a_larger_request_counts() -> None:
@@ -173,6 +174,10 @@ def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
         found_kill.explanation
     )
     assert "--mem of its srun" in found_kill.advice
+    # The report begins with the same advice.
+    failure = explain_failure(JobReport(summary=summary, made_seconds=0))
+    assert failure is not None
+    assert found_kill.advice == failure.advice
     # At the limit of the job itself.
     nodes = (replace(nodes[0], working_peak_bytes=7.9 * GIB),)
     assert ("#SBATCH --mem=16G",) == header(replace(summary, nodes=nodes))
@@ -192,6 +197,42 @@ def test_timed_out_job_keeps_the_memory_that_it_may_need_later() -> None:
     assert ("#SBATCH --time=04:30:00",) == header(summary)
     finding = next(finding for finding in judge(summary) if finding.rule == "memory_over_requested")
     assert ("", True) == (finding.suggestion, "did not reach its end" in finding.advice)
+
+
+def step(request: str, tasks: int = 1) -> tuple[StepRecord, ...]:
+    return (StepRecord(name="0", state="COMPLETED", tasks=tasks, request=request),)
+
+
+@pytest.mark.parametrize(
+    ("request_of_step", "tasks", "expected"),
+    [
+        # 1 GiB x 1.2, up to 1.25 GiB; a step that requests more would not start.
+        ("--mem=1G", 1, "1280M"),
+        ("--mem=3G", 1, "3G"),
+        ("--mem=3000", 1, "3000M"),
+        ("--mem-per-cpu=500M --cpus-per-task=2", 3, "3000M"),
+        ("--mem=none", 1, "1280M"),
+    ],
+)
+def test_memory_is_enough_for_each_step(request_of_step: str, tasks: int, expected: str) -> None:
+    record = {"steps": step(request_of_step, tasks), "submit_line": "sbatch x"}
+    assert (f"#SBATCH --mem={expected}",) == header(make_summary(record=record, memory={"working_peak_bytes": GIB}))
+
+
+def test_step_that_requests_as_much_as_the_job_keeps_its_memory() -> None:
+    summary = make_summary(memory={"working_peak_bytes": GIB})
+    assert () == header(replace(summary, record=replace(summary.record, steps=step("--mem=8G"))))
+    # The options of a job that srun submitted are those of its step.
+    record = replace(summary.record, steps=step("--mem=8G"), submit_line="srun --mem=8G ./solve")
+    assert ("#SBATCH --mem=1280M",) == header(replace(summary, record=record))
+
+
+def test_task_of_an_array_gets_less_only_if_other_tasks_are_known() -> None:
+    record = {"array_job_id": 4700, "array_task_id": 1, "time_limit_seconds": 86400}
+    summary = make_summary(record=record, memory={"working_peak_bytes": GIB})
+    assert () == header(summary)
+    # 2 GiB x 1.2 = 2.4, up to 2.5 GiB.
+    assert ("#SBATCH --mem=2560M", "#SBATCH --time=03:00:00") == header(summary, replace(RUN, peak_bytes=2 * GIB))
 
 
 def test_job_that_hung_gets_no_more_time() -> None:
@@ -317,3 +358,12 @@ def test_same_amount_is_no_change() -> None:
 def test_lines_of_a_finding_are_parsed() -> None:
     assert {"mem": "1G", "exclusive": ""} == parse_suggestion("#SBATCH --mem=1G\n#SBATCH --exclusive")
     assert {} == parse_suggestion("")
+
+
+@pytest.mark.parametrize(("peak", "expected"), [(9 * GIB, ()), (9.1 * GIB, ("#SBATCH --mem=15G",))])
+def test_memory_of_which_a_tenth_was_left_was_enough(peak: float, expected: tuple[str, ...]) -> None:
+    # Other runs needed 12 GiB: 14.4, up to 15 GiB.
+    memory = {"requested_bytes": 10 * GIB, "working_peak_bytes": peak}
+    summary = make_summary(record=submitted("--mem=10G"), memory=memory)
+
+    assert expected == header(summary, *several(8, peak_bytes=12 * GIB))

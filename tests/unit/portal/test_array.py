@@ -246,3 +246,11 @@ def test_bar_links_to_its_tasks_unless_they_are_too_many() -> None:
     assert (2, "1 min 40 s to 4 min 52 s", "?ids=1_0%2C1_1") == (first.count, first.span, first.query)
     many = [replace(row, shown_id=f"1_{index}") for index, row in enumerate(make_rows(201))]
     assert {""} == {bar.query for bar in summarize(many).distributions[0].bars}
+
+
+def test_equal_numbers_are_one_bar_without_a_range() -> None:
+    rows = [replace(row, cpu_ratio=0.61) for row in make_rows(5)]
+    (cpu,) = (found for found in summarize(rows).distributions if found.label == "CPU use")
+
+    assert [(5, "61 %")] == [(bar.count, bar.span) for bar in cpu.bars if bar.count]
+    assert not any(" to " in bar.span for bar in cpu.bars)

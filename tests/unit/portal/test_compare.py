@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page that compares jobs shows those that the viewer may see, and no others."""
 
-# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import pytest
+
+from slurmscope.jobs.report import Chart, ChartLine
+from slurmscope.jobs.rule import Subject
+from slurmscope.portal.compare import _merge_lines
 from tests.fakes.browser import Page, open_portal
 from tests.fakes.portal_backend import FakeBackend
 
@@ -43,3 +47,22 @@ def test_comparison_is_available_as_a_file(backend: FakeBackend) -> None:
 
 def test_comparison_without_jobs_shows_the_form(backend: FakeBackend) -> None:
     assert "Job IDs, at most six" in Page(open_portal(backend, "ada").get("/compare").text).text
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("filesystem_read", 1e9),
+        ("traced_write", 1e9),
+        ("cpu_split", 1e9),
+        # A line for each node: the median one.
+        ("read", 5e8),
+        # Traced processes beside the whole job.
+        ("traced_cpu_node", 1e9),
+    ],
+)
+def test_parts_of_a_job_are_added_up_and_nodes_are_not(name: str, expected: float) -> None:
+    lines = (ChartLine(label="a", values=(1e9,)), ChartLine(label="b", values=(0.0,)))
+    chart = Chart(name=name, title="", unit="bytes/s", subject=Subject.FILES, times=(0.0,), lines=lines)
+
+    assert [expected] == list(_merge_lines(chart))

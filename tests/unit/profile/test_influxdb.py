@@ -162,7 +162,10 @@ def test_fields_of_unknown_meaning_are_left_out(inbox: ProfileInbox) -> None:
 def test_settings_say_what_the_fields_mean(name: str, megabyte: int) -> None:
     options = InboxOptions(address="127.0.0.1:0", has_gpus=True, interconnect=name)
     with closing(ProfileInbox(options, make_steps())) as inbox:
-        write(inbox, NETWORK + GPU)
+        write(inbox, NETWORK + GPU.replace(b"value=3", b"value=7"))
+        # Slurm does not set it in the first sample of a task.
+        assert ("task_gpu_memory_bytes", "1") not in measured(inbox)
+        write(inbox, GPU.replace(b"1700000012", b"1700000022"))
 
         assert {
             ("network_receive_packets", ""): 5.0,

@@ -218,3 +218,14 @@ def test_servers_without_targets_are_added_up_for_reports_and_copies_are_not(tmp
     expected = {'{slurm_job="7"}': 3600, '{slurm_job="8", filesystem="work"}': 1200}
 
     check_query(tmp_path, query, series, expected, interval="1m", at="4m")
+
+
+@pytest.mark.parametrize(("at", "expected"), [("2m", 60e6), ("3m", None), ("6m", 60e6)])
+def test_counter_that_lost_ended_processes_has_no_peak(tmp_path: Path, at: str, expected: float | None) -> None:
+    # 1 MB/s throughout; after 2 min 30 s a restarted agent no longer counts 50 MB of an ended process.
+    series = 'jobs_io_read_bytes_total{slurm_job="7",slurm_node="n1"}'
+    values = "0+15000000x10 115000000+15000000x20"
+    query = curves_expression(CURVES["read"], [7], window_seconds=60.0)
+
+    labels = '{slurm_job="7",slurm_node="n1"}'
+    check_query(tmp_path, query, {series: values}, {labels: expected} if expected else {}, interval="15s", at=at)

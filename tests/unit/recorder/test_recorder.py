@@ -204,12 +204,12 @@ def test_agent_may_bring_new_series_again_when_old_ones_were_packed(tmp_path: Pa
 
 
 def traced_page(pids: Iterable[int], job: int = JOB, host: str = "n1") -> str:
-    labels = f'jobid="{job}",host="{host}",rank="0",step="0",command="a"'
+    labels = f'slurm_job="{job}",slurm_node="{host}",rank="0",step="0",command="a"'
     return "".join(f'{THREADS.metric}{{{labels},pid="{pid}"}} {pid}\n' for pid in pids)
 
 
 def test_traced_processes_are_recorded_by_job_and_node(tmp_path: Path) -> None:
-    labels = ("jobid", "host", "pid", "rank", "step", "command")
+    labels = ("slurm_job", "slurm_node", "pid", "rank", "step", "command")
     family = Family(gauge(THREADS.metric, "Threads.", *labels), {(str(JOB), "n2", "9", "1", "0", "a"): 3.0})
     with make_recorder(tmp_path) as recorder:
         recorder.record_page(START, traced_page([5, 6]), nodes=("n1",))

@@ -270,3 +270,14 @@ def test_metrics_of_exporters_of_others_are_not_recorded(tmp_path: Path, wanted:
         assert () == curves_of(series, wanted, span(60.0))
         assert {} == totals_of(series, wanted, span(60.0))
     assert wanted.metric not in RECORDED_METRICS
+
+
+def test_counter_that_lost_ended_processes_has_no_peak(tmp_path: Path) -> None:
+    wanted = SeriesQuery(metric=CPU, how=Aggregation.RATE, may_fall=True)
+    with make_recorder(tmp_path) as recorder:
+        # 2 a second throughout; at 45 the restarted agent no longer counts 85 of an ended process.
+        for at, value in ((0, 100.0), (15, 130.0), (30, 160.0), (45, 75.0), (60, 105.0), (75, 135.0)):
+            recorder.record(START + at, [sample(value)])
+        (curve,) = curves_of(recorder.series(), wanted, span(75))
+    assert 2.0 == max(curve.values)
+    assert 2.0 == curve.values[0]

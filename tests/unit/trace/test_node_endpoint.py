@@ -248,8 +248,8 @@ def test_samples_wait_while_the_endpoint_is_down(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     forward = ServerAddress(host="127.0.0.1", port=port)
-    with open_agent(folder, forward=forward, key_file=key_file, processes=2) as agent:
-        assert [204, 204, 503] == [agent.post({**SAMPLE, "pid": pid}).status for pid in (1, 2, 3)]
+    with open_agent(folder, forward=forward, key_file=key_file, processes=50) as agent:
+        assert [204, 204, 429] == [agent.post({**SAMPLE, "pid": pid}).status for pid in (1, 2, 3)]
         assert 204 == agent.post({**SAMPLE, "pid": 1}).status
 
 

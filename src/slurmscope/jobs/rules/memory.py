@@ -6,6 +6,7 @@ from __future__ import annotations
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
+    STEP_LIMIT_ADVICE,
     Match,
     Rule,
     Severity,
@@ -18,6 +19,7 @@ from slurmscope.jobs.rule import (
     memory_peak_bytes,
     needed_node_bytes,
     requested_node_bytes,
+    step_node_bytes,
     was_oom_killed,
 )
 from slurmscope.jobs.suggestions import (
@@ -34,13 +36,12 @@ from slurmscope.jobs.suggestions import (
 from slurmscope.jobs.summary import JobSummary
 
 MIN_GROWTH_RATIO = 1.3
+MIN_TMPFS_RATIO = 0.3
+"""Shared memory is mentioned from this share of the needed memory on."""
 
 _GIB = float(1 << 30)
 _UNMEASURED_ADVICE = (
     "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
-)
-_STEP_ADVICE = (
-    "Give that step more memory with --mem of its srun, or leave that option out: --mem of the job was enough."
 )
 _UNFINISHED_ADVICE = "The run did not reach its end, and may need more by then: watch the memory of a complete one."
 _UNEVEN_ADVICE = (
@@ -82,13 +83,16 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
 def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the need of the node with the highest: ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
-    size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
+    size = max(suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak))), step_node_bytes(summary))
     return memory_line_for(summary, size, None) if is_worthwhile(requested / count, size) else ""
 
 
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the highest need per core of any node; the number of cores may differ between nodes."""
-    sizes = [memory_per_core_bytes(suggest_memory_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
+    least = step_node_bytes(summary)
+    sizes = [
+        memory_per_core_bytes(max(suggest_memory_bytes(n), least), cpus) for n, cpus in _needs(summary, peak) if cpus
+    ]
     cpus = summary.record.cpus
     if not cpus or len(sizes) < max(1, summary.record.node_count) or not is_worthwhile(requested, max(sizes) * cpus):
         return ""
@@ -125,7 +129,8 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
     ratio, peak, limit, node, cpus = worst
     return Match(
         explanation=f"On {node} the job needed {format_bytes(peak)} of its limit of {format_bytes(limit)} "
-        f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}",
+        f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}"
+        f"{_tmpfs_sentence(summary)}",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
         suggestion=memory_line_for(summary, fit_node(summary, suggest_memory_bytes(peak)), cpus),
     )
@@ -145,11 +150,11 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     which = "a step exceeded its own memory limit" if is_step else "the job exceeded its memory limit"
     return Match(
         explanation=f"The kernel killed a process because {which}{count}.{had}"
-        f"{in_all if is_step else _need_sentence(summary)}"
+        f"{in_all if is_step else _need_sentence(summary)}{_tmpfs_sentence(summary)}"
         f"{ended if summary.record.state == 'COMPLETED' else ''}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
         suggestion=_more(summary),
-        advice=_STEP_ADVICE if is_step else "",
+        advice=STEP_LIMIT_ADVICE if is_step else "",
     )
 
 
@@ -161,6 +166,14 @@ def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
         numbers={"peak_bytes": exceeded, "requested_bytes": requested, "used_ratio": exceeded / requested},
         suggestion=_more(summary),
     )
+
+
+def _tmpfs_sentence(summary: JobSummary) -> str:
+    """Say where much of the memory is in files: deleting them, or writing them to disk, frees it."""
+    shared, count = summary.memory.shared_peak_bytes or 0.0, max(1, summary.record.node_count)
+    if shared / count < MIN_TMPFS_RATIO * needed_node_bytes(summary) or not shared:
+        return ""
+    return f" {format_bytes(shared)} were shared memory or files in tmpfs, such as /dev/shm, which count as memory."
 
 
 def _more(summary: JobSummary) -> str:

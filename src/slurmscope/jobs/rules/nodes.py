@@ -9,7 +9,17 @@ from dataclasses import replace
 from statistics import fmean
 
 from slurmscope.core.units import format_bytes, format_ratio, format_some
-from slurmscope.jobs.rule import MIN_WORKING_CORES, Match, Rule, Severity, Subject, Threshold, Thresholds, has_gpus
+from slurmscope.jobs.rule import (
+    MIN_WORKING_CORES,
+    Match,
+    Rule,
+    Severity,
+    Subject,
+    Threshold,
+    Thresholds,
+    has_gpus,
+    step_nodes,
+)
 from slurmscope.jobs.suggestions import fewer_nodes_line
 from slurmscope.jobs.summary import JobSummary
 
@@ -29,6 +39,7 @@ def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     if not behind:
         return None
     idle = sum(ratio < values["idle_share_ratio"] * mean for ratio, _ in behind)
+    enough = len(busy) - idle
     return Match(
         explanation=f"{len(behind):,} of {format_some(len(busy), 'node')} did much less than the others: "
         f"{_listing(behind)}, while the mean was {format_ratio(mean)}.",
@@ -38,7 +49,7 @@ def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
             "mean_cores": mean_cores,
             "mean_busy_ratio": mean,
         },
-        suggestion=f"#SBATCH --nodes={len(busy) - idle}" if idle else "",
+        suggestion=f"#SBATCH --nodes={enough}" if idle and enough >= step_nodes(summary) else "",
         severity=Severity.CRITICAL if idle else None,
         without=_with_nodes(summary, busy.keys() - {node for _, node in behind}),
     )

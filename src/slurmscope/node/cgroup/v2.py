@@ -248,12 +248,15 @@ class V2JobFolders:
         self._shared = shared
         self._cgroup = CgroupFolder(path, shared)
         self._events = self._cgroup.folder.open_file("cgroup.events")
+        self._stat = self._cgroup.folder.open_file("cgroup.stat")
+        self._descendants: int | None = None
 
     def open_group(self, relative: str, *, is_optional: bool) -> CgroupReader:
         folder = Folder(f"{self._path}/{relative}".rstrip("/"), self._shared.budget, is_optional=is_optional)
         return V2Group(folder, self._path, self._shared)
 
     def steps(self) -> list[CgroupFolder]:
+        self._follow()
         return self._cgroup.children() if self._cgroup.refresh() else []
 
     def tasks(self, step: CgroupFolder) -> tuple[str, list[CgroupFolder]]:
@@ -261,7 +264,15 @@ class V2JobFolders:
         return f"{USER_FOLDER}/", user.children() if user else []
 
     def members(self) -> Members:
+        self._follow()
         return list_members(self._cgroup, pick_by_folder)
+
+    def _follow(self) -> None:
+        """Look for new folders when the kernel counts others than before: a login adopted into a job gets its own."""
+        descendants = count_of(self._stat.read(), b"nr_descendants")
+        if descendants != self._descendants:
+            self._descendants = descendants
+            self._cgroup.look_again()
 
     def has_processes(self) -> bool:
         """Return whether there is any process; the kernel counts those of all folders below."""

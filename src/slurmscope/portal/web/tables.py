@@ -8,6 +8,7 @@ takes a few hundred kilobytes. Nothing is sent before the last row is read, so t
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -114,12 +115,12 @@ def make_file_headers(name: str, format: str) -> dict[str, str]:
 
 def make_chart_table(chart: Chart) -> Table:
     """Make a table of a chart: one row per time, one column per line."""
-    return _make_curve_table(chart.times, chart.lines)
+    return _make_curve_table(chart.times, chart.lines, chart.unit)
 
 
 def make_heat_table(heat_map: HeatMap) -> Table:
     """Make a table of a heat map: one row per time, one column per node or core."""
-    return replace(_make_curve_table(heat_map.times, heat_map.rows), is_cut=heat_map.rows_left_out > 0)
+    return replace(_make_curve_table(heat_map.times, heat_map.rows, heat_map.unit), is_cut=heat_map.rows_left_out > 0)
 
 
 def make_shape_table(table: WaitingTable) -> Table:
@@ -134,21 +135,23 @@ def make_shape_table(table: WaitingTable) -> Table:
     return Table(columns=columns, rows=found)
 
 
-def _make_curve_table(times: Sequence[float], lines: Sequence[ChartLine]) -> Table:
-    rows = zip(times, *(map(_cell, line.values) for line in lines), strict=True)
+def _make_curve_table(times: Sequence[float], lines: Sequence[ChartLine], unit: str) -> Table:
+    rows = zip(times, *([_cell(value, unit) for value in line.values] for line in lines), strict=True)
     return Table(columns=("time_seconds", *(line.label for line in lines)), rows=tuple(rows))
 
 
 def make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:
     """Make a table of dataclasses of one kind: one column per field."""
     names = tuple(field.name for field in dataclasses.fields(kind) if field.name not in exclude)
-    rows = tuple(tuple(_cell(getattr(item, name)) for name in names) for item in items)
+    units = {name: name.rpartition("_")[2] for name in names}
+    rows = tuple(tuple(_cell(getattr(item, name), units[name]) for name in names) for item in items)
     return Table(columns=names, rows=rows)
 
 
-def _cell(value: object) -> Cell:
+def _cell(value: object, unit: str) -> Cell:
     if isinstance(value, float):
-        return round_number(value)
+        # A mean of bytes is no more exact than one of them.
+        return round(value) if unit.startswith("bytes") and math.isfinite(value) else round_number(value)
     if isinstance(value, tuple):
         return tuple(map(str, value))
     return value if value is None or isinstance(value, int) else str(value)

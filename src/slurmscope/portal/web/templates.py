@@ -56,7 +56,7 @@ from slurmscope.reports.page_paths import (
     shown_cluster,
     user_path,
 )
-from slurmscope.slurm.states import ENDED_STATES, PENDING, RUNNING, SUSPENDED, WAITING_STATES
+from slurmscope.slurm.states import ACTIVE_STATES, ENDED_STATES, PENDING, RUNNING, SUSPENDED, WAITING_STATES
 
 FOLDER = Path(__file__).parents[1] / "static"
 
@@ -176,7 +176,7 @@ def _make_element(moment: datetime, zone: tzinfo, form: str) -> Markup:
     return Markup('<time datetime="{}" data-form="{}">{}</time>').format(iso, form, text)
 
 
-STATES = (PENDING, RUNNING, *sorted(ENDED_STATES))
+STATES = (PENDING, *ACTIVE_STATES, *sorted(ENDED_STATES))
 """States to choose from in a job list."""
 RULE_TITLES = {rule.id: rule.title for rule in sorted(RULES, key=lambda rule: rule.title)}
 

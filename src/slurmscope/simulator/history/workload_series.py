@@ -32,6 +32,9 @@ from slurmscope.simulator.history.workloads import GpuLoad, NodeWorkload, Worklo
 LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 WorkloadSample = tuple[str, tuple[tuple[str, str], ...], float]
 
+IDLE_GPU_WATTS = 55.0
+WORKING_GPU_WATTS = 300.0
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadMetric:
@@ -125,6 +128,8 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_io_write_bytes_total": _one(NodeWorkload.written_bytes),
         "jobs_io_reads_total": _one(lambda node, at: node.read_bytes(at) // node.files.piece_bytes),
         "jobs_io_writes_total": _one(lambda node, at: node.written_bytes(at) // node.files.piece_bytes),
+        "jobs_storage_read_bytes_total": _one(NodeWorkload.read_bytes),
+        "jobs_storage_write_bytes_total": _one(NodeWorkload.written_bytes),
         "jobs_distinct_files": _one(lambda node, _at: node.files.open_files),
         "jobs_uses_scratch": _one(lambda node, _at: float(node.files.uses_scratch)),
         "jobs_threads": WorkloadMetric(("state",), _thread_states),
@@ -139,6 +144,10 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_gpu_held_memory_size_bytes": _held(lambda _node, gpu, _at: gpu.memory_size_bytes),
         "jobs_gpu_held_memory_bytes": _held(NodeWorkload.one_gpu_bytes),
         "jobs_gpu_held_utilization_ratio": _held(NodeWorkload.one_gpu_ratio),
+        "jobs_gpu_busy_seconds_total": _held(NodeWorkload.one_gpu_seconds),
+        "jobs_gpu_energy_joules_total": _held(
+            lambda node, gpu, at: IDLE_GPU_WATTS * at + WORKING_GPU_WATTS * node.one_gpu_seconds(gpu, at)
+        ),
         "slurm_trace_cpu_seconds_total": _traced(lambda node, at, share: share * node.cpu_seconds(at)),
         "slurm_trace_cpu_cores": _traced(lambda node, at, share: share * node.busy_cores(at)),
         "slurm_trace_memory_rss_bytes": _traced(lambda node, at, share: share * node.memory.anon_bytes(at)),

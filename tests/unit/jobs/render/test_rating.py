@@ -15,7 +15,7 @@ from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render import contents
 from slurmscope.jobs.render.contents import Gauge, is_fine, no_findings
 from slurmscope.jobs.render.html import make_chart_css, render_html
-from slurmscope.jobs.render.pdf import _document
+from slurmscope.jobs.render.pdf import _gauges
 from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Palette
 from slurmscope.jobs.render.text import _RATED, render_text
 from slurmscope.jobs.report import JobReport
@@ -53,7 +53,7 @@ def test_every_rendering_has_the_same_colour(ratio: float, state: str, expected:
     # Tables of the portal: that of the job, and lists.
     row = make_row(report)
     assert [expected.value] * 2 == [_rate(ratio, "cpu", report.summary), _rate(row.cpu_ratio, "cpu", row)]
-    bars = {gauge["label"]: gauge["bar"] for gauge in _document(report)["gauges"]}  # type: ignore[index]
+    bars: dict[str, str] = {gauge["label"]: gauge["bar"] for gauge in _gauges(report)}  # type: ignore[misc]
     for drawn in (bars["CPU"], render_html(report)):
         assert f'fill="{LIGHT.rated(expected)}" class="{expected.value}"' in drawn
     line = next(line for line in render_text(report, use_color=True).splitlines() if line.startswith("  CPU  "))

@@ -215,7 +215,7 @@ def test_state_says_how_it_ended() -> None:
     text = render_text(make_report(record))
 
     assert "State           FAILED (exit code 2, signal 9, NonZeroExitCode)" == _line(text, "State")
-    assert "Restarts        1" == _line(text, "Restarts")
+    assert "Restarts        1; the numbers are of one run" == _line(text, "Restarts")
 
 
 def test_number_that_is_no_signal_is_not_called_one() -> None:
@@ -228,6 +228,30 @@ def test_job_that_failed_without_findings_is_not_called_fine() -> None:
     report = make_report(make_record(state="FAILED", exit_code=1), findings=())
 
     assert "what the job used does not explain why it failed" in render_text(report)
+
+
+def test_named_cause_is_not_called_unexplained() -> None:
+    text = render_text(make_report(make_record(state="FAILED", exit_code=0, exit_signal=11), findings=()))
+
+    assert "SIGSEGV" in text
+    assert "does not explain" not in text
+    assert "No findings about what the job used." in text
+
+
+def test_part_of_a_heterogeneous_job_says_that_there_are_others() -> None:
+    text = " ".join(render_text(make_report(make_record(het_job_id=4711, het_offset=0))).split())
+
+    assert "Part of heterogeneous job 4711; other parts, such as 4711+1, have reports of their own" in text
+    assert "such as 4711+0" in " ".join(render_text(make_report(make_record(het_job_id=4711, het_offset=1))).split())
+
+
+def test_files_in_tmpfs_are_named_in_the_memory_of_a_job() -> None:
+    report = make_report()
+    memory = replace(report.summary.memory, shared_peak_bytes=float(1 << 30))
+    text = render_text(replace(report, summary=replace(report.summary, memory=memory)))
+
+    assert "Of it shared, or in tmpfs      1 GiB" == _line(text, "Of it shared")
+    assert "tmpfs" not in render_text(report)
     assert "needs to change" not in render_text(report)
 
 
@@ -242,8 +266,27 @@ def test_a_waiting_job_has_not_started_and_a_running_one_still_runs() -> None:
     assert "Run time        2 h, still running" == _line(render_text(make_report(running)), "Run time")
 
 
-@pytest.mark.parametrize(("state", "started"), [("PENDING", "not yet"), ("CANCELLED", "never")])
-def test_a_job_that_did_not_run_has_no_numbers(state: str, started: str) -> None:
+def test_pending_job_has_its_reason_and_no_measurements() -> None:
+    record = make_record(12, state="PENDING", start_seconds=None, end_seconds=None, reason="Licenses")
+    text = render_text(make_unmeasured_report(record))
+
+    assert "Reason          Not enough licenses are free. (Licenses)" == _line(text, "Reason")
+    assert "What to do      Wait until other jobs return licenses, or request fewer." == _line(text, "What to do")
+    assert "squeue --start --jobs=12" in text
+    assert "not measured" not in text
+
+
+@pytest.mark.parametrize("reason", ["", "None"])
+def test_pending_job_whose_reason_accounting_lacks_says_so(reason: str) -> None:
+    record = make_record(12, state="PENDING", start_seconds=None, end_seconds=None, reason=reason)
+    text = render_text(make_unmeasured_report(record))
+
+    assert "Reason          not in Slurm's accounting yet" == _line(text, "Reason")
+    assert "What to do" not in text
+
+
+def test_a_job_that_did_not_run_has_no_numbers() -> None:
+    state, started = "CANCELLED", "never"
     record = make_record(state=state, start_seconds=None, end_seconds=None, time_limit_seconds=3600)
     summary = JobSummary(record=record, run_seconds=0.0, time=UsedShare(requested=3600, used=0.0))
     text = render_text(JobReport(summary=summary, made_seconds=record.submit_seconds))

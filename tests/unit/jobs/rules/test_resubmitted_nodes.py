@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.core.tres import Gres
+from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.resubmission import suggest_resubmission
 from slurmscope.jobs.summary import GpuSummary
-from tests.fakes.job_summaries import GIB, HOUR, covered, make_summary, with_nodes
+from tests.fakes.job_summaries import GIB, HOUR, all_findings, covered, make_summary, with_nodes
 from tests.fakes.resubmission import RUN, found, header, several, submitted, suggest
 
 
@@ -69,7 +70,7 @@ def test_memory_per_gpu_stays_per_gpu() -> None:
         ("--gpus-per-node=2", "#SBATCH --gpus-per-node=1"),
         ("--gres=gpu:2", "#SBATCH --gres=gpu:1"),
         ("--gres=gpu:2,tmpfs:100G", "#SBATCH --gres=gpu:1,tmpfs:100G"),
-        ("--gres=tmpfs:100G,gpu:h200:2", "#SBATCH --gres=gpu:1,tmpfs:100G"),
+        ("--gres=tmpfs:100G,gpu:h200:2", "#SBATCH --gres=tmpfs:100G,gpu:h200:1"),
         # The script may request them by another option.
         ("", None),
         ("--gpus-per-task=1", None),
@@ -109,6 +110,18 @@ def test_idle_nodes_are_left_out_with_their_cores() -> None:
     assert ("#SBATCH --nodes=1",) == made.lines
     assert (1, 4) == (made.suggested.nodes, made.suggested.cpus)
     assert () == header(summary, replace(RUN, mean_cores=8.0), lines=("#SBATCH --nodes=1",))
+
+
+@pytest.mark.parametrize(
+    ("request_of_step", "expected"),
+    [("", "#SBATCH --nodes=1"), ("--nodes=2", ""), ("--nodes=1-2", "#SBATCH --nodes=1")],
+)
+def test_nodes_that_a_step_requests_itself_are_kept(request_of_step: str, expected: str) -> None:
+    step = StepRecord(name="0", state="COMPLETED", tasks=2, nodes=2, request=request_of_step)
+    for summary, rule in ((with_nodes(4.0, 0.0, busy=0.5), "node_imbalance"), (with_nodes(1.0, 1.0), "too_many_nodes")):
+        record = replace(summary.record, steps=(step,), submit_line="sbatch --nodes=2 x.sh")
+        small = replace(summary, record=record, node_cpus=8.0, node_memory_bytes=64 * GIB)
+        assert [expected] == [finding.suggestion for finding in all_findings(small) if finding.rule == rule]
 
 
 def test_idle_nodes_of_a_number_of_tasks_are_kept() -> None:

@@ -10,11 +10,12 @@ import pytest
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.rule import Severity
-from slurmscope.jobs.summary import Coverage, JobSummary, NodeSummary, UsedShare
+from slurmscope.jobs.summary import Coverage, GpuWork, HeldGpu, JobSummary, NodeSummary, UsedShare
 from tests.fakes.job_summaries import (
     GIB,
     all_findings,
     covered,
+    in_kernel,
     make_summary,
     with_cores,
     with_gpus,
@@ -43,6 +44,12 @@ def with_shares(*cores: tuple[float, float | None]) -> JobSummary:
     """Make a job with so many busy cores, of so many, on each of its nodes."""
     nodes = tuple(NodeSummary(node=f"n{index}", mean_cores=b, cpus=c) for index, (b, c) in enumerate(cores))
     return make_summary(record={"node_count": len(cores), "cpus": 64}, nodes=nodes)
+
+
+def worked(**ratios: float) -> JobSummary:
+    """Make a job whose GPUs counted these shares of the run."""
+    work = GpuWork(**{f"{name}_ratio": ratio for name, ratio in ratios.items()})
+    return with_gpus(mean_utilization=0.9, work=work)
 
 
 def test_nothing_is_found_in_a_job_with_which_all_is_well() -> None:
@@ -199,6 +206,30 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("gpu_low", suspended(with_gpus(mean_utilization=0.2)), None),
     ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB - 1), WARNING),
     ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB), INFO),
+    # What an H200 counted of these loads, and the edges.
+    ("gpu_busy_without_work", worked(busy=0.9999, sm=0.0076), WARNING),  # one thread spins
+    ("gpu_busy_without_work", worked(busy=0.18, sm=0.0002), WARNING),  # 2,000 tiny kernels a batch
+    ("gpu_busy_without_work", worked(busy=0.0001, sm=0.0), None),  # copies from the host, or nothing
+    ("gpu_busy_without_work", worked(busy=0.193, sm=0.147), None),  # starved, but at work
+    ("gpu_busy_without_work", worked(busy=0.1, sm=0.0199), WARNING),
+    ("gpu_busy_without_work", worked(busy=0.1, sm=0.02), None),
+    ("gpu_busy_without_work", worked(busy=0.0999, sm=0.0), None),
+    ("gpu_busy_without_work", worked(busy=1.0), None),
+    ("gpu_busy_without_work", replace(worked(busy=1.0, sm=0.0), run_seconds=299.0), None),
+    ("gpu_tensor_unused", worked(busy=0.998, sm=0.97, tensor=0.0, fp32=0.76, dram=0.05), INFO),  # FP32, TF32 off
+    ("gpu_tensor_unused", worked(busy=0.998, sm=0.96, tensor=0.935, fp32=0.0, dram=0.18), None),  # bfloat16
+    ("gpu_tensor_unused", worked(busy=0.99, sm=0.98, tensor=0.966, fp32=0.0, dram=0.1), None),  # FP64
+    ("gpu_tensor_unused", worked(busy=0.995, sm=0.99, tensor=0.0, fp32=0.016, dram=0.87), None),  # elementwise
+    ("gpu_tensor_unused", worked(tensor=0.0999, fp32=0.3), INFO),
+    ("gpu_tensor_unused", worked(tensor=0.1, fp32=0.3), None),
+    ("gpu_tensor_unused", worked(tensor=0.0, fp32=0.2999), None),
+    ("gpu_tensor_unused", worked(fp32=0.9), None),
+    ("gpu_memory_bound", worked(busy=0.997, sm=0.99, tensor=0.0, fp32=0.0, dram=0.88), INFO),  # copies on the device
+    ("gpu_memory_bound", worked(dram=0.7), INFO),
+    ("gpu_memory_bound", worked(dram=0.699), None),
+    ("gpu_memory_bound", worked(busy=1.0), None),
+    ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.9), coverage=covered(run_ratio=0.5)), None),
+    ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.9), devices=(HeldGpu(node="n1", gpu="0", jobs=2),)), None),
     ("gpu_held_without_process", with_gpus(held_idle=0), None),
     ("gpu_held_without_process", with_gpus(0, held_idle=1), None),
     ("gpu_held_without_process", with_gpus(1, held_idle=1), CRITICAL),
@@ -206,12 +237,25 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("gpu_held_without_process", with_gpus(held_idle=2), CRITICAL),
     ("gpu_held_without_process", replace(with_gpus(held_idle=2), run_seconds=299.0), None),
     # scratch_unused: 1 GiB and more, elsewhere; from 300 s on.
-    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=0.0), INFO),
-    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB - 2, write_bytes=1.0), None),
-    ("scratch_unused", with_io(uses_scratch=True, read_bytes=GIB, write_bytes=0.0), None),
-    ("scratch_unused", with_io(uses_scratch=None, read_bytes=GIB, write_bytes=0.0), None),
-    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=None), None),
-    ("scratch_unused", replace(with_io(uses_scratch=False, read_bytes=GIB, write_bytes=0.0), run_seconds=9.0), None),
+    ("scratch_unused", with_io(uses_scratch=False, storage_bytes=GIB), INFO),
+    ("scratch_unused", with_io(uses_scratch=False, storage_bytes=GIB - 1), None),
+    ("scratch_unused", with_io(uses_scratch=True, storage_bytes=GIB), None),
+    ("scratch_unused", with_io(uses_scratch=None, storage_bytes=GIB), None),
+    # Pipes, /dev/null, /dev/zero and tmpfs: file systems moved nothing.
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=9 * GIB, write_bytes=9 * GIB, storage_bytes=0.0), None),
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=GIB), None),
+    ("scratch_unused", replace(with_io(uses_scratch=False, storage_bytes=GIB), run_seconds=9.0), None),
+    # kernel_time: 120,000 files of 1 KiB, with 73 s in the kernel and 31 s in the program.
+    ("kernel_time", in_kernel(31.0, 73.0, 240_000), WARNING),
+    ("kernel_time", in_kernel(90.0, 60.0, 240_000), WARNING),
+    ("kernel_time", in_kernel(90.1, 60.0, 240_000), None),
+    ("kernel_time", in_kernel(31.0, 59.9, 240_000), None),
+    # 120,000 KiB in 1,875 calls are 64 KiB each: the kernel copies data.
+    ("kernel_time", in_kernel(31.0, 73.0, 1875), None),
+    ("kernel_time", in_kernel(31.0, 73.0, 1876), WARNING),
+    ("kernel_time", replace(in_kernel(31.0, 73.0, 240_000), run_seconds=59.0), None),
+    ("kernel_time", in_kernel(None, 73.0, 240_000), None),
+    ("kernel_time", in_kernel(31.0, None, 240_000), None),
     # small_files: from 1,000 files on, below 5 MB for each.
     ("small_files", with_io(peak_open_files=1000.0, read_bytes=4e9, write_bytes=999_999_999.0), WARNING),
     ("small_files", with_io(peak_open_files=1000.0, read_bytes=4e9, write_bytes=1e9), None),
@@ -405,3 +449,38 @@ def test_one_cause_is_reported_once(summary: JobSummary, rule: str, silent: set[
 
     assert rule in rules
     assert set() == rules & silent
+
+
+@pytest.mark.parametrize(("shared", "is_named"), [(None, False), (1.79 * GIB, False), (1.81 * GIB, True)])
+def test_files_in_tmpfs_are_named_where_memory_ran_out(shared: float | None, is_named: bool) -> None:
+    # 6 GiB were needed: three tenths are 1.8 GiB.
+    memory = {"oom_kills": 1, "shared_peak_bytes": shared}
+    (finding,) = (each for each in judge(make_summary(memory=memory)) if each.rule == "oom_kill")
+
+    assert is_named == ("1.81 GiB were shared memory or files in tmpfs, such as /dev/shm" in finding.explanation)
+
+
+@pytest.mark.parametrize("rule", ["tiny_requests", "metadata_storm", "small_files"])
+def test_what_floods_the_kernel_explains_its_time(rule: str) -> None:
+    summary = in_kernel(100.0, 900.0, 10_000_000)
+    io = replace(summary.io, metadata_operations=1e9 if rule == "metadata_storm" else None)
+    if rule != "tiny_requests":
+        io = replace(io, reads=240_000.0)
+    if rule == "small_files":
+        io = replace(io, peak_open_files=1e5)
+
+    assert [(rule, ["kernel_time"])] == [
+        (finding.rule, [each.rule for each in finding.consequences]) for finding in judge(replace(summary, io=io))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "is_named"),
+    # Twice 8 GiB fit on a node of 32 GiB, and not on one of 12 GiB; without its size nothing can be said.
+    [(32 * GIB, False), (12 * GIB, True), (8 * GIB, True), (None, False)],
+)
+def test_size_of_a_node_is_named_where_it_limits_the_next_request(size: float | None, is_named: bool) -> None:
+    summary = replace(make_summary(record={"state": "OUT_OF_MEMORY"}), node_memory_bytes=size)
+    (finding,) = (each for each in judge(summary) if each.rule == "oom_kill")
+
+    assert is_named == ("A node has" in finding.explanation)

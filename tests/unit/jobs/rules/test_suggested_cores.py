@@ -72,6 +72,15 @@ def test_cores_that_runnable_threads_waited_for_are_kept() -> None:
     )
 
 
+def test_step_that_requests_more_cores_itself_keeps_those_of_the_job() -> None:
+    def idle(request: str) -> Finding:
+        step = StepRecord(name="0", state="COMPLETED", tasks=1, request=request)
+        return found(busy(4, "sbatch -c16 x", steps=(*WITHOUT_STEPS, step)), "cpu_idle")
+
+    assert "#SBATCH --cpus-per-task=4 --mem=48G" == idle("--cpus-per-task=4").suggestion
+    assert ("", True) == (idle("-c5").suggestion, "4 cores in all" in idle("-c5").explanation)
+
+
 def test_memory_that_was_not_requested_is_not_reported() -> None:
     summary = make_summary(busy=0.25, memory={"requested_bytes": None}, record={"submit_line": "sbatch -c4 x"})
 
@@ -188,15 +197,27 @@ def test_more_memory_is_suggested_per_core_where_the_job_requested_it_so() -> No
 
 
 @pytest.mark.parametrize(
-    ("gres", "expected"),
+    ("options", "expected"),
     [
-        ((Gres(name="gpu", model="a100", count=4),), "#SBATCH --gpus=a100:3"),
-        ((Gres(name="gpu", count=4), Gres(name="nvme", model="fast", count=1)), "#SBATCH --gpus=3"),
-        ((Gres(name="gpu", model="a100", count=2), Gres(name="gpu", model="h100", count=2)), "#SBATCH --gpus=3"),
+        ("-G 4", "#SBATCH --gpus=3"),
+        ("--gpus=a100:4", "#SBATCH --gpus=a100:3"),
+        ("--gres=gpu:4", "#SBATCH --gres=gpu:3"),
+        ("--gres=tmpfs:44G,gres/gpu:a100:4", "#SBATCH --gres=tmpfs:44G,gres/gpu:a100:3"),
+        ("--gres=gpu:4,tmpfs:100G", "#SBATCH --gres=gpu:3,tmpfs:100G"),
+        ("--gpus-per-node=4 --gres=tmpfs:1G", "#SBATCH --gpus-per-node=3"),
+        # Of which model one should be left out is unknown.
+        ("--gpus=a100:2,h100:2", ""),
+        ("--gres=gpu:a100:2,gpu:h100:2", ""),
+        ("--gres=gpu:4 --gpus=4", ""),
+        ("--gpus=4 --ntasks-per-gpu=1", ""),
+        ("--gres=gpumem:4", ""),
+        # The script may request them by any option.
+        ("", ""),
     ],
 )
-def test_fewer_gpus_are_of_the_same_model(gres: tuple[Gres, ...], expected: str) -> None:
-    summary = make_summary(record={"gres": gres}, gpu=with_gpus(4, held_idle=1).gpu)
+def test_fewer_gpus_are_requested_as_the_job_did(options: str, expected: str) -> None:
+    record = {"gres": (Gres(name="gpu", count=4),), "submit_line": f"sbatch {options} x.sh"}
+    summary = make_summary(record=record, gpu=with_gpus(4, held_idle=1).gpu)
 
     assert expected == found(summary, "gpu_held_without_process").suggestion
 

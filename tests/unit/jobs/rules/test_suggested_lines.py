@@ -79,7 +79,7 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
         ("timed_out", make_summary(record={"state": "TIMEOUT"}), "#SBATCH --time=04:30:00"),
         ("timed_out", make_summary(record={"state": "TIMEOUT", "time_limit_seconds": None}), ""),
         ("timed_out", make_summary(record={"state": "TIMEOUT"}, cpu={"idle_tail_seconds": 720.0}), ""),
-        ("gpu_held_without_process", with_gpus(4, held_idle=3), "#SBATCH --gpus=1"),
+        ("gpu_held_without_process", with_gpus(4, held_idle=3), ""),
         ("gpu_held_without_process", with_gpus(2, held_idle=2), ""),
         ("node_imbalance", with_nodes(4.0, 0.0, 0.1, 4.0), "#SBATCH --nodes=2"),
         ("node_imbalance", with_nodes(4.0, 1.0), ""),

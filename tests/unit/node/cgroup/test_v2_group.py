@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the values of cgroup v2, and that missing files are not measured."""
 
+import contextlib
 import shutil
+import subprocess
 
 import pytest
 
 from slurmscope.node.cgroup.folders import Members
-from slurmscope.node.job_use import BlockUse, CpuUse, GroupKey, MemoryUse
-from tests.unit.node.cgroup.conftest import N2, Machine, MakeMachine, count_descriptors
+from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, LayoutKind
+from slurmscope.node.job_use import BlockUse, CpuUse, GroupKey, JobKey, MemoryUse
+from tests.unit.node.cgroup.conftest import N2, Clock, Machine, MakeMachine, count_descriptors
+from tests.unit.node.own_cgroup import own_cgroup
 
 SCOPE = "system.slice/n1_slurmstepd.scope"
 JOB = f"{SCOPE}/job_1"
@@ -260,3 +264,30 @@ def test_pressure_file_without_content_is_no_pressure(v2: Machine) -> None:
     for scope in (v2.cgroups / "system.slice").glob("*.scope"):
         (scope / "cpu.pressure").write_text("")
     assert not v2.tree.measures()["pressure"]
+
+
+def test_processes_in_a_folder_that_was_made_late_are_listed_at_once() -> None:
+    """As pam_slurm_adopt does: the first login into a job gets a folder below a step that is long settled."""
+    with (
+        own_cgroup("v2") as root,
+        subprocess.Popen(["sleep", "60"]) as stepd,
+        subprocess.Popen(["sleep", "60"]) as login,
+        contextlib.ExitStack() as stack,
+    ):
+        for process in (stepd, login):
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        extern, clock = root / "slurmstepd.scope" / "job_7" / "step_extern", Clock()
+        for folder in (extern / "slurm", extern / "user"):
+            folder.mkdir(parents=True)
+        (extern / "slurm" / "cgroup.procs").write_text(str(stepd.pid))
+        tree = CgroupTree(CgroupLayout(kind=LayoutKind.V2, unified=root), clock=clock, descriptors=100)
+        stack.callback(tree.close)
+        for _ in range(5):
+            clock.now += 1000
+            assert Members(stepd=(stepd.pid,)) == tree.scan()[JobKey(7)].members()
+        late = extern / "user" / "task_special"
+        late.mkdir()
+        (late / "cgroup.procs").write_text(str(login.pid))
+        clock.now += 1
+        assert Members(stepd=(stepd.pid,), user=(login.pid,)) == tree.scan()[JobKey(7)].members()
