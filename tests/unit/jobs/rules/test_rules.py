@@ -9,7 +9,7 @@ import pytest
 
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import judge
-from slurmscope.jobs.rule import Severity
+from slurmscope.jobs.rule import Finding, Severity
 from slurmscope.jobs.summary import Coverage, JobSummary, NodeSummary, UsedShare
 from tests.fakes.job_summaries import (
     GIB,
@@ -23,6 +23,7 @@ from tests.fakes.job_summaries import (
     with_nodes,
 )
 from tests.fakes.reports import make_record
+from tests.fakes.resubmission import header
 
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
@@ -454,3 +455,48 @@ def test_size_of_a_node_is_named_where_it_limits_the_next_request(size: float | 
     (finding,) = (each for each in judge(summary) if each.rule == "oom_kill")
 
     assert is_named == ("A node has" in finding.explanation)
+
+
+def test_memory_per_gpu_is_that_of_the_gpus_of_a_node() -> None:
+    # 8 GiB for the two GPUs of each of two nodes; twice as much is 8 GiB for each GPU.
+    record = {
+        "state": "OUT_OF_MEMORY", "node_count": 2, "nodes": ("n1", "n2"), "cpus": 8,
+        "gres": (Gres(name="gpu", count=4),), "submit_line": "sbatch --gpus-per-node=2 --mem-per-gpu=4G x.sh",
+    }  # fmt: skip
+    summary = make_summary(record=record, memory={"requested_bytes": 16 * GIB})
+
+    assert "#SBATCH --mem-per-gpu=8G" == found_in(summary, "oom_kill").suggestion
+    assert ("#SBATCH --mem-per-gpu=8G",) == header(summary)
+
+
+def test_memory_per_core_is_not_suggested_where_cores_are_unknown() -> None:
+    record = {"state": "OUT_OF_MEMORY", "cpus": None, "submit_line": "sbatch --mem-per-cpu=2G x.sh"}
+
+    assert "" == found_in(make_summary(record=record), "oom_kill").suggestion
+
+
+@pytest.mark.parametrize(("state", "is_said"), [("COMPLETED", True), ("FAILED", False), ("RUNNING", False)])
+def test_job_that_completed_after_an_oom_kill_may_lack_results(state: str, is_said: bool) -> None:
+    finding = found_in(make_summary(record={"state": state}, memory={"oom_kills": 1}), "oom_kill")
+
+    assert is_said == ("its results may be incomplete" in finding.explanation)
+
+
+def test_memory_that_was_not_measured_throughout_is_not_near_its_limit() -> None:
+    nodes = (NodeSummary(node="n1", cpus=4.0, working_peak_bytes=8 * GIB, limit_bytes=8 * GIB),)
+    measured, other = make_summary(nodes=nodes), make_summary(nodes=nodes, memory={"coverage": covered(1, 0.5)})
+
+    assert "memory_near_limit" in {finding.rule for finding in judge(measured)}
+    assert "memory_near_limit" not in {finding.rule for finding in judge(other)}
+
+
+def found_in(summary: JobSummary, rule: str) -> Finding:
+    (finding,) = (each for each in judge(summary) if each.rule == rule)
+    return finding
+
+
+@pytest.mark.parametrize(("growth", "is_said"), [(1.3, True), (1.29, False), (None, False)])
+def test_growth_is_mentioned_beside_an_oom_kill(growth: float | None, is_said: bool) -> None:
+    finding = found_in(make_summary(memory={"oom_kills": 1, "growth_ratio": growth}), "oom_kill")
+
+    assert is_said == ("Its memory grew until the end" in finding.explanation)
