@@ -37,7 +37,7 @@ from slurmscope.archive.daily_sums import BLOCK, DAY, DIMENSIONS, RULE, SUMS, lo
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, NO_RULE, TOTALS
 from slurmscope.archive.tables import FINDINGS, JOB_NODES, JOBS
-from slurmscope.archive.wait_times import WaitChanges
+from slurmscope.archive.wait_times import change_waits
 from slurmscope.reports.sources import open_archive
 
 YEAR_SECONDS = 365 * 86_400
@@ -118,14 +118,13 @@ def _refresh_statistics(archive: SqlArchive) -> None:
 
 
 def _write_rows(connection: Connection, made: int, jobs: int) -> None:
-    rows, waits = _rows(random.Random(1), made), WaitChanges()
+    rows = _rows(random.Random(1), made)
     while block := list(islice(rows, BLOCK_ROWS)):
         insert_rows(connection, JOBS, block)
         insert_rows(connection, FINDINGS, [found for row in block for found in _findings(row)])
         insert_rows(connection, JOB_NODES, [_nodes(row) for row in block])
         for _ in range(jobs // made):
-            waits.add(block)
-    waits.write(connection)
+            change_waits(connection, (), block)
 
 
 def insert_rows(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

@@ -22,7 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from slurmscope.node.process_groups import ProcessGroupOptions, ProcessTableReader, collect
+from slurmscope.exporter.collector import NoOptions
+from slurmscope.node.process_groups import ProcessTableReader, collect
 from slurmscope.node.procfs.job_processes import JobProcesses
 from slurmscope.node.procfs.reader import ProcessReader
 
@@ -48,7 +49,7 @@ def _compare_with_ps(reader: ProcessReader) -> bool:
     table = ProcessTableReader(reader, str)
 
     def page(table: ProcessTableReader) -> None:
-        for family in collect(ProcessGroupOptions(), process_groups=table.read()):
+        for family in collect(NoOptions(), process_groups=table.read()):
             assert family.samples
 
     first, again, ps = _best_of(

@@ -206,7 +206,7 @@ class Load:
 def _requests(folder: Path, keys: KeyFile) -> list[list[bytes]]:
     """Return the posts of each job: one process each."""
     answer = subprocess.run([str(folder / "squeue"), *OWNER_ARGUMENTS], capture_output=True, check=True).stdout
-    owners = [owner for owner in parse_owners(answer).jobs.values() if owner.state == "RUNNING"][:JOBS]
+    owners = [owner for owner in parse_owners(answer).values() if owner.state == "RUNNING"][:JOBS]
     if len(owners) < JOBS:
         raise RuntimeError(f"the simulated cluster has only {len(owners)} running jobs")
     return [[_request(owner, pid, keys) for pid in range(1, PROCESSES_PER_JOB + 1)] for owner in owners]

@@ -26,10 +26,11 @@
  *         the same job and step
  * seq     number of the event in this step, from 1; lost: how many of the
  *         previous ones could not be sent
- * series  Tasks, Energy, Filesystem or Network; task only with Tasks
+ * series  Tasks, Energy, Filesystem or Network
+ * task    only with Tasks, and in event=task_end if Slurm knows the task
  * from    Slurm plugin that took the sample
- * gpu     1 if Slurm accounts GPUs; otherwise GPUMemMB and GPUUtilization of a
- *         sample are uninitialised memory (Slurm 23.02 and later)
+ * gpu     1 if Slurm measured GPUMemMB and GPUUtilization of the sample;
+ *         otherwise they are uninitialised memory (Slurm 23.02 and later)
  * NAME:d  a field of the sample, double; NAME:u the same, unsigned: its value,
  *         and the sum of all its values in this step. Some of Slurm's fields
  *         are differences to the previous sample; thanks to the sum, a lost
@@ -121,6 +122,8 @@ typedef struct {
 	char name[MAX_NAME_BYTES];
 	bool is_task;
 	bool is_unsent;
+	bool is_sampled;
+	bool has_gpus;
 	time_t time;
 	const layout_t *layout;
 	value_t values[MAX_FIELDS]; /* the last sample */
@@ -145,6 +148,7 @@ static struct {
 	uint32_t uid;
 	uint32_t tasks;
 	time_t start;
+	const stepd_step_rec_t *record; /* Slurm's own, until the step ends */
 	char node[MAX_NODE_NAME_BYTES];
 } step = { .profile = ACCT_GATHER_PROFILE_NOT_SET };
 
@@ -403,10 +407,24 @@ static void add_to_sum(value_t *sum, value_t value, bool is_double)
 		sum->d += value.d;
 }
 
-static bool accounts_gpus(void)
+/* Where Slurm keeps the GPU memory and utilization of a task, -1 if it does not
+ * account them. slurmstepd knows these positions; it is not told the setting
+ * AccountingStorageTRES that they come from. Weak, since Slurm 22.05 has neither
+ * this function nor the fields. */
+extern void gpu_get_tres_pos(int *gpumem_pos, int *gpuutil_pos)
+	__attribute__((weak));
+
+/* Return whether the next sample of a dataset has measured GPU fields. Slurm
+ * does not set those of the first sample of a task. It looks up the positions
+ * before that sample and keeps them: they must not be looked up earlier. */
+static bool has_gpus(const dataset_t *dataset)
 {
-	return slurm_conf.accounting_storage_tres &&
-	       strstr(slurm_conf.accounting_storage_tres, "gres/gpu");
+	int memory = -1, utilization = -1;
+
+	if (!dataset->is_task || !dataset->is_sampled || !gpu_get_tres_pos)
+		return false;
+	gpu_get_tres_pos(&memory, &utilization);
+	return (memory != -1) && (utilization != -1);
 }
 
 /* Send the last sample of a dataset; return whether the agent gets it. */
@@ -419,7 +437,7 @@ static bool send_sample(dataset_t *dataset)
 	begin_event(&event, "sample");
 	append_dataset(&event, dataset);
 	append_number(&event, "time", (uint64_t) dataset->time);
-	append_number(&event, "gpu", accounts_gpus());
+	append_number(&event, "gpu", dataset->has_gpus);
 	for (int i = 0; i < layout->count; i++) {
 		append_field_name(&event, layout, i);
 		append_value(&event, dataset->values[i], layout->is_double[i]);
@@ -636,6 +654,7 @@ extern int acct_gather_profile_p_node_step_start(stepd_step_rec_t *job)
 	step.uid = job->uid;
 	step.tasks = job->node_tasks;
 	step.start = time(NULL);
+	step.record = job;
 	copy_text(step.node, sizeof(step.node), job->node_name);
 	open_socket();
 	begin_event(&event, "step_start");
@@ -659,6 +678,7 @@ extern int acct_gather_profile_p_node_step_end(void)
 
 	if (step.profile <= ACCT_GATHER_PROFILE_NONE)
 		return SLURM_SUCCESS;
+	step.record = NULL;
 	begin_event(&event, "step_end");
 	send_event(&event);
 	return SLURM_SUCCESS;
@@ -671,14 +691,30 @@ extern int acct_gather_profile_p_task_start(uint32_t taskid)
 	return SLURM_SUCCESS;
 }
 
+/* Return the task that a process started as, NULL if Slurm does not know. */
+static const stepd_step_task_info_t *find_task(pid_t pid)
+{
+	const stepd_step_rec_t *job = step.record;
+
+	if (!job || !job->task || (pid <= 0))
+		return NULL;
+	for (uint32_t i = 0; i < job->node_tasks; i++)
+		if (job->task[i] && (job->task[i]->pid == pid))
+			return job->task[i];
+	return NULL;
+}
+
 extern int acct_gather_profile_p_task_end(pid_t taskpid)
 {
+	const stepd_step_task_info_t *task;
 	event_t event;
 
 	if (step.profile <= ACCT_GATHER_PROFILE_NONE)
 		return SLURM_SUCCESS;
 	begin_event(&event, "task_end");
 	append_number(&event, "pid", (uint64_t) taskpid);
+	if ((task = find_task(taskpid)))
+		append_number(&event, "task", task->gtid);
 	if (send_event(&event))
 		for (int i = 0; (i < MAX_SENT_AGAIN) && send_unsent(); i++)
 			;
@@ -727,6 +763,8 @@ extern int acct_gather_profile_p_add_sample_data(int dataset_id, void *data,
 	}
 	dataset = &datasets[dataset_id];
 	dataset->time = sample_time;
+	dataset->has_gpus = has_gpus(dataset);
+	dataset->is_sampled = true;
 	memcpy(dataset->values, data,
 	       (size_t) dataset->layout->count * sizeof(value_t));
 	for (int i = 0; i < dataset->layout->count; i++)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.demo_jobs import DemoJobs, find_jobs
+from tests.browser.demo_jobs import DemoJobs, find_jobs, list_jobs
 from tests.browser.watching import NARROW, PATIENCE_MILLISECONDS, watching
 from tests.fakes.portal_backend import make_backend
 
@@ -180,6 +180,36 @@ def test_chart_is_read_and_zoomed_out_with_the_keyboard(browser: Browser, demo: 
         for chart in ("cpu", "memory"):
             expect(page.locator(f'[data-chart="{chart}"] .u-legend')).to_contain_text(re.compile(r"\d\d:\d\d:\d\d"))
         window.shoot("job-keyboard")
+
+
+_SHIFTS = """window.shifts = []; new PerformanceObserver((list) => list.getEntries().forEach((entry) =>
+    window.shifts.push(entry.value))).observe({type: "layout-shift"});"""
+
+
+@pytest.mark.parametrize("style", ["light", "narrow"])
+def test_pointing_at_a_chart_does_not_move_the_page(browser: Browser, demo: str, style: str) -> None:
+    """A job on many nodes has legends with many values, which are empty until someone points at the chart."""
+    ended = [job for job in list_jobs(demo, "state=COMPLETED&limit=500") if job["cpu_ratio"] is not None]
+    largest = max(ended, key=lambda job: job["nodes"])
+    with watching(browser, demo, **STYLES[style]) as window:
+        page = window.open(f"/jobs/{largest['shown_id']}")
+        legend = page.locator('[data-chart="cpu"] .u-legend')
+        expect(legend.locator(".u-value").nth(1)).to_be_hidden()
+        page.locator('[data-chart="cpu"] .u-over').scroll_into_view_if_needed()
+        area = page.locator('[data-chart="cpu"] .u-over').bounding_box()
+        assert area
+        page.evaluate(_SHIFTS)
+        heights = {page.evaluate("document.documentElement.scrollHeight")}
+        for share in (0.1, 0.35, 0.6, 0.9):
+            page.mouse.move(area["x"] + share * area["width"], area["y"] + area["height"] / 2)
+            expect(legend.locator(".u-value").nth(1)).to_be_visible()
+            heights.add(page.evaluate("document.documentElement.scrollHeight"))
+        page.mouse.move(1, 1)
+        expect(legend.locator(".u-value").nth(1)).to_be_hidden()
+        heights.add(page.evaluate("document.documentElement.scrollHeight"))
+
+        assert 1 == len(heights)
+        assert [] == page.evaluate("window.shifts")
 
 
 def test_times_are_in_the_zone_of_the_browser_with_a_switch(browser: Browser, demo: str, jobs: DemoJobs) -> None:

@@ -8,9 +8,13 @@ from pathlib import Path
 from lab import SlurmLab
 from slurmscope.accounting.grant import GrantSettings
 from slurmscope.accounting.server import ResultRow, open_session
-from slurmscope.accounting.settings import AccountingSettings
+from slurmscope.accounting.settings import AccountingSettings, DatabaseAddress
 
 ADMIN = GrantSettings()
+
+
+def socket_address(lab: SlurmLab) -> DatabaseAddress:
+    return DatabaseAddress(socket=str(lab.layout.database_socket))
 
 
 def reader_settings(
@@ -18,7 +22,7 @@ def reader_settings(
 ) -> AccountingSettings:
     """Return the settings of who reads; every test has a user of its own."""
     return AccountingSettings(
-        socket=lab.layout.database_socket,
+        host=socket_address(lab),
         database=database,
         user=f"reader_{abs(hash(password_file)) % 10**9}",
         password_file=password_file,
@@ -29,7 +33,7 @@ def reader_settings(
 def administer(lab: SlurmLab, *statements: str) -> tuple[ResultRow, ...]:
     """Run statements as root, whom the server knows by its socket; return the rows of the last one."""
     rows: tuple[ResultRow, ...] = ()
-    with open_session(AccountingSettings(socket=lab.layout.database_socket, user="root", timeout=20.0)) as session:
+    with open_session(AccountingSettings(host=socket_address(lab), user="root", timeout=20.0)) as session:
         for statement in statements:
             rows = session.query(statement)
     return rows

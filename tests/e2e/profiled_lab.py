@@ -19,6 +19,7 @@ from lab.config import LabSettings
 from tests.e2e import profiled_task
 from tests.processes import Exporter, until, values
 
+BUSY = "slurm_profile_task_busy_cores"
 CPU, RESIDENT = "slurm_profile_task_cpu_seconds_total", "slurm_profile_task_resident_bytes"
 PATIENCE_SECONDS = 180.0
 TASKS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]

@@ -281,7 +281,6 @@ def test_jobs_that_come_and_go_while_they_are_read_do_no_harm(v1: Sandbox) -> No
         maker.join(WAIT_SECONDS)
         v1.remove("slurm")
         tree.scan()
-        assert 0 == tree.health.kept_descriptors
     assert before == count_descriptors()
     assert next(rounds) > 3
     assert seen > 0

@@ -307,7 +307,7 @@ def test_password_file_must_be_named_and_users_must_differ(settings: AccountingS
 def test_commands_say_what_they_did_and_end_with_a_code(settings: AccountingSettings) -> None:
     assert settings.password_file is not None
     flags = (
-        f"--accounting.socket={settings.socket}",
+        f"--accounting.host={settings.host}",
         f"--accounting.user={settings.user}",
         f"--accounting.password-file={settings.password_file}",
     )

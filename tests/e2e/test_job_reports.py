@@ -70,7 +70,7 @@ def reported(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> I
     shutil.copy(half_idle_job.__file__, folder / "half_idle_job.py")
     private = tmp_path_factory.mktemp("reports")
     password = private / "password"
-    database = ("--accounting.socket", str(lab.layout.database_socket), "--accounting.password-file", str(password))
+    database = ("--accounting.host", str(lab.layout.database_socket), "--accounting.password-file", str(password))
     granted = run_slurmscope("database", "grant", *database, environment=lab.environment)
     assert (0, "") == (granted.returncode, granted.stderr)
     with (

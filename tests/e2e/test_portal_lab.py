@@ -74,7 +74,7 @@ def site(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Itera
     shutil.copy(half_idle_job.__file__, folder / "half_idle_job.py")
     private = tmp_path_factory.mktemp("portal")
     database = (
-        "--accounting.socket", str(lab.layout.database_socket), "--accounting.password-file", str(private / "password"),
+        "--accounting.host", str(lab.layout.database_socket), "--accounting.password-file", str(private / "password"),
         "--accounting.user", "portal_reader",
     )  # fmt: skip
     granted = run_slurmscope("database", "grant", *database, environment=lab.environment)
@@ -88,7 +88,7 @@ def site(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Itera
             *("--portal.admins", "root", "--archive.url", str(private / "archive.db")),
             *("--prometheus.url", prometheus.url, "--prometheus.scrape-interval", "1s", "--prometheus.timeout", "2s"),
             *("--reporter.interval", "1s"),
-            *("--slurm.bin-path", str(lab.bin_path), "--slurm.timeout", "3s", "--accounting.timeout", "3s", *database),
+            *("--slurm.bin-path", str(lab.bin_path), "--slurm.timeout", "3s", *database),
             environment=lab.environment,
             wait_for="msg=listening",
         ) as portal,

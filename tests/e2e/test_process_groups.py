@@ -209,15 +209,6 @@ def test_total_of_a_user_stays_when_processes_end() -> None:
     assert again >= after + 0.5 - rounding
 
 
-def test_options_of_the_collector_reach_it() -> None:
-    code = "import time\nprint(1, flush=True)\ntime.sleep(600)"
-    with running_python(code) as process, agent("--collector.process_groups.pad-command") as exporter:
-        shown = {int(pgid): command for _, pgid, command in exporter.values("cpu_usage")}
-
-        assert process.pid in shown
-        assert {16} == {len(command) for command in shown.values()}
-
-
 def test_storm_of_processes_costs_only_those_that_are_gone() -> None:
     code = """
         import os

@@ -17,6 +17,7 @@ from lab import ALICE
 from lab.config import LabSettings
 from lab.prometheus import run_pushgateway
 from tests.e2e.profiled_lab import (
+    BUSY,
     CPU,
     PATIENCE_SECONDS,
     RESIDENT,
@@ -147,6 +148,27 @@ def test_killed_job_leaves_nothing(profiled: ProfiledLab, work: Path) -> None:
         profiled.lab.run("scancel", "--signal=KILL", "--full", str(job))
         until(lambda: not left(agent), PATIENCE_SECONDS)
         assert values(agent.get()[1], "slurmscope_profile_events_total")[("step_end",)] >= 3  # with the batch step
+
+
+def test_end_of_a_step_that_was_not_received_is_noticed(profiled: ProfiledLab, work: Path) -> None:
+    """A stopped agent's queue is full long before the steps end."""
+    with serving("node", *profiled.flags()) as agent:
+        job = profiled.submit(two_steps(work), "--profile=task")
+        until(lambda: of_tasks(agent, RESIDENT, job).keys() == set(TASKS), PATIENCE_SECONDS)
+        agent.process.send_signal(signal.SIGSTOP)
+        profiled.lab.run("scancel", str(job))
+        profiled.lab.wait_state(job, {"CANCELLED"})
+        agent.process.send_signal(signal.SIGCONT)
+        until(lambda: not left(agent), PATIENCE_SECONDS)
+
+
+def test_task_that_ended_keeps_no_core_busy(profiled: ProfiledLab, work: Path) -> None:
+    with serving("node", *profiled.flags("--node.grace", "1h")) as agent:
+        task = f"[ $SLURM_PROCID = 1 ] || exit 0; exec python3 {work}/profiled_task.py {work}"
+        job = profiled.submit(f"srun --ntasks=2 sh -c 'sleep 5; {task}'", "--profile=task")
+        until(lambda: of_tasks(agent, CPU, job).keys() == {("0", "0"), ("0", "1")}, PATIENCE_SECONDS)
+        until(lambda: of_tasks(agent, BUSY, job).keys() == {("0", "1")}, PATIENCE_SECONDS)
+        assert {("0", "0"), ("0", "1")} == of_tasks(agent, RESIDENT, job).keys() == of_tasks(agent, CPU, job).keys()
 
 
 def test_job_without_profile_sends_nothing(profiled: ProfiledLab, work: Path) -> None:

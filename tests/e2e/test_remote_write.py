@@ -177,13 +177,13 @@ def replace_file(path: Path, content: bytes) -> None:
     aside.rename(path)
 
 
-def test_nothing_is_lost_until_ca_certificate_and_password_are_right(tmp_path: Path) -> None:
+def test_samples_are_kept_until_certificates_are_right_and_dropped_for_a_wrong_password(tmp_path: Path) -> None:
     root = unpack("v2-slurm-22.05", tmp_path / "node")
     secured, log = secure(tmp_path), tmp_path / "agent.log"
     ca_file, cert_file, password_file = tmp_path / "ca.pem", tmp_path / "agent.pem", tmp_path / "auth"
     ca_file.write_bytes(make_authority(tmp_path, "stranger").cert.read_bytes())
     cert_file.write_bytes(ca_file.read_bytes() + (tmp_path / "stranger.key").read_bytes())
-    password_file.write_text(basic_auth("wrong"))
+    password_file.write_text(basic_auth("secret"))
     flags = ["--output.remote-write-ca-file", str(ca_file), "--output.remote-write-cert-file", str(cert_file)]
     flags += ["--output.remote-write-headers", f"Authorization=@{password_file}"]
     web = (RECEIVER, f"--web.config.file={secured.config_file}")
@@ -197,13 +197,16 @@ def test_nothing_is_lost_until_ca_certificate_and_password_are_right(tmp_path: P
             wait_for(f"the certificate of {url} is not trusted: ")
             replace_file(ca_file, secured.authority.cert.read_bytes())
             wait_for(f"TLS with {url} failed: ")
-            replace_file(cert_file, secured.client.cert.read_bytes() + secured.client.key.read_bytes())
-            wait_for(f"{url} answered 401: Unauthorized")
             assert {} == rounds(server)
-            replace_file(password_file, basic_auth("secret").encode())
+            replace_file(cert_file, secured.client.cert.read_bytes() + secured.client.key.read_bytes())
             fixed_at = time.time()
             wait_until(lambda: max(rounds(server), default=0) > fixed_at, "samples", timeout_seconds=60)
             found = rounds(server)
+            replace_file(password_file, basic_auth("wrong").encode())
+            wait_for(f"{url} answered 401: Unauthorized")
+            replace_file(password_file, basic_auth("secret").encode())
+            refused = 'slurmscope_remote_write_dropped_samples_total{reason="refused"} > 0'
+            wait_until(lambda: bool(server.query(refused)), "the count of refused samples", timeout_seconds=60)
 
     assert len([moment for moment in found if moment < fixed_at]) >= 3
     assert is_complete(found)

@@ -53,8 +53,8 @@ def make_history() -> History:
 def add_process(history: History, job: int, rank: int, *, cores: float, **labels: str) -> None:
     node = NODES[rank % len(NODES)]
     own = {
-        "jobid": str(job), "host": f"{node}.example.org", "pid": str(1000 + rank), "rank": str(rank), "step": "0",
-        "command": "solver", **labels,
+        "slurm_job": str(job), "slurm_node": f"{node}.example.org", "pid": str(1000 + rank), "rank": str(rank),
+        "step": "0", "command": "solver", **labels,
     }  # fmt: skip
     history.add("slurm_trace_cpu_seconds_total", own, growing(cores))
     history.add("slurm_trace_read_bytes_total", own, growing(1e6))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import socket
 import sys
@@ -177,10 +178,12 @@ def assert_one_series_per_process(traced: TracedLab, exporter: Exporter, job: in
             # Without cgroups nothing says on which of the nodes of this machine a process is.
             here = socket.gethostname().partition(".")[0]
             wrote, hosts = {(here, pid, rank) for _, pid, rank in wrote}, {here}
-        found = {(s.labels["host"], s.labels["pid"], s.labels["rank"]) for s in series}
+        found = {(s.labels["slurm_node"], s.labels["pid"], s.labels["rank"]) for s in series}
         assert wrote == found
         assert hosts == {host for host, _, _ in found}
-        assert {(str(job), "sh", "0")} == {(s.labels["jobid"], s.labels["command"], s.labels["step"]) for s in series}
+        assert {(str(job), "sh", "0")} == {
+            (s.labels["slurm_job"], s.labels["command"], s.labels["step"]) for s in series
+        }
         assert all(100_000 < s.value < 50_000_000 for s in series)
         traced.lab.run("scancel", str(job))
         until(lambda: not prometheus.query('{__name__=~"slurm_(trace|proc)_.+"}'))
@@ -213,6 +216,31 @@ def test_commands_send_their_own_samples_through_the_socket(traced: TracedLab, t
     with traced.agent() as agent:
         job = traced.submit_traced_commands(f"--sample-rate 1 --trace.socket {traced.socket}")
         assert_one_series_per_process(traced, agent, job, tmp_path, "socket")
+
+
+def test_documented_joins_find_the_job_of_a_traced_process(traced: TracedLab, tmp_path: Path) -> None:
+    """Each expression of the documentation, over the series of four processes of a job with four CPUs."""
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    section = text.partition("## Labels of jobs and nodes")[2].partition("\n## ")[0]
+    whose, share, older = re.findall(r"```promql\n(.*?)```", section, re.DOTALL)
+    with traced.exporter("--collector.job_info") as exporter:
+        job = traced.submit_traced_commands(
+            f"--sample-rate 1 --endpoint {exporter.addresses[0]} --trace.socket /nonexistent"
+        )
+        with run_prometheus(tmp_path, SCRAPES.format(address=exporter.addresses[0])) as prometheus:
+            until(lambda: 4 == len(prometheus.query(RSS)))
+            found = prometheus.query(whose)
+            listed = traced.lab.run("squeue", "-h", "-j", str(job), "-o", "%u %a %P %C").split()
+            assert {(listed[0], listed[1], listed[2])} == {
+                (s.labels["user"], s.labels["account"], s.labels["partition"]) for s in found
+            }
+            assert 4 == len({(s.labels["slurm_node"], s.labels["pid"]) for s in found})
+            (used,) = prometheus.query(share)
+            cores = prometheus.query("sum(slurm_trace_cpu_cores)")[0].value
+            assert str(job) == used.labels["slurm_job"]
+            assert pytest.approx(cores / int(listed[3]), abs=0.2) == used.value
+            # Both are of the same samples: the older name is the sum over all processes of the job.
+            assert [(str(job), 1.0)] == [(s.labels["slurm_job"], s.value) for s in prometheus.query(older)]
 
 
 @pytest.mark.parametrize("way", ["token", "socket"])
@@ -276,6 +304,7 @@ def test_another_user_cannot_send_for_a_job(traced: TracedLab) -> None:
         used = traced.munge(ALICE, {"job_id": foreign})
         assert (401, "credential") == traced.post(BOB, sample, *used, url)
         # Her token is on the node, where he may not read it.
+        until(lambda: list(traced.tokens.glob(f"{foreign}.*")))
         (file,) = traced.tokens.glob(f"{foreign}.*")
         with pytest.raises(CommandFailed, match="Permission denied"):
             lab.run("cat", str(file), user=BOB)

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, PagePosition, RunId, TotalOrder, UseTotal
+from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, PagePosition, TotalOrder, UseTotal
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.findings import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import (
     WaitingTime,

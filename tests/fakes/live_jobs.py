@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,12 @@ class FakeReader(JobMeter):
         self.has_steps = has_steps
         self.scans = 0
 
-    def read(self, job: LiveJob) -> JobUse | None:
+    @property
+    def was_cut(self) -> bool:
+        """Return that there is time."""
+        return False
+
+    def read(self, job: LiveJob, seconds: float = math.inf) -> JobUse | None:
         """Read everything; the I/O of the processes is the number of scans."""
         use = self.read_cgroup(job)
         assert isinstance(job, FakeJob)

@@ -276,7 +276,7 @@ class FakeBackend:
             identifier=self.identifier,
             csrf=self.csrf,
             audit_log=FakeAuditLog(self.audited),
-            problem_sources=(self,),
+            problem_sources=(self.problems,),
             find_uid={"ada": 1001, "bob": 1002, "sue": 1005}.get,
             clock=self.clock,
         )

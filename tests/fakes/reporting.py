@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurmscope.archive.interface import JobFilter, JobPage, PagePosition, RunId
+from slurmscope.archive.interface import JobFilter, JobPage, PagePosition
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import ArchiveError, ArchiveTooLarge, SourceError
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId, run_of
 from slurmscope.jobs.series import Curves, JobSpan, Series, SeriesQuery, Totals
 from slurmscope.jobs.viewer import Viewer
 
@@ -35,7 +36,9 @@ class FakeAccounting:
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         """Return records by job ID or by the id of their array."""
         self._fail()
-        return tuple(record for record in self.records if {record.job_id, record.array_job_id} & set(job_ids))
+        return tuple(
+            record for record in self.records if {record.job_id, record.array_job_id, record.het_job_id} & set(job_ids)
+        )
 
     def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
         """Yield what ended in a period; fail after half of it if set."""
@@ -158,17 +161,13 @@ class FakeArchive:
         """Return what ran when it was saved."""
         self._fail()
         records = (report.record for report in self.reports.values() if cluster in {"", report.record.cluster})
-        return frozenset((r.cluster, r.job_id, r.submit_seconds) for r in records if r.is_running)
+        return frozenset(run_of(record) for record in records if record.is_active)
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return the runs that had ended."""
         self._fail()
         records = [report.record for report in self.reports.values()]
-        return frozenset(
-            (record.cluster, record.job_id, record.submit_seconds)
-            for record in records
-            if record.job_id in job_ids and record.has_ended
-        )
+        return frozenset(run_of(record) for record in records if record.job_id in job_ids and record.has_ended)
 
     def clusters(self) -> tuple[str, ...]:
         """Return the clusters of the reports."""
@@ -180,7 +179,7 @@ class FakeArchive:
         self._fail()
         marked = [r for r in self.reports.values() if r.is_incomplete and r.record.end_seconds is not None]
         own = [report.record for report in marked if report.record.cluster == cluster]
-        return {(r.cluster, r.job_id, r.submit_seconds): r.end_seconds or 0 for r in own}
+        return {run_of(record): record.end_seconds or 0 for record in own}
 
     def flush(self) -> None:
         """Have nothing to do in memory."""

@@ -22,7 +22,7 @@ from slurmscope.slurm.munge import MungeCredential
 from slurmscope.trace.callers import CallerFinder
 from slurmscope.trace.endpoint import SlurmCheck, TraceEndpoint, TraceReceiver, is_quick
 from slurmscope.trace.owners import OwnerFinder
-from slurmscope.trace.samples import JobOwners, RunningJobOwner, TracedProcess
+from slurmscope.trace.samples import RunningJobOwner, TracedProcess
 from slurmscope.trace.settings import TraceLimits
 from slurmscope.trace.store import TraceStore
 from slurmscope.trace.tokens import JobToken, make_token
@@ -59,12 +59,12 @@ class FakeSlurm:
         """Answer at first."""
         self.answers.set()
 
-    def read_jobs(self) -> JobOwners:
+    def read_jobs(self) -> dict[int, RunningJobOwner]:
         """Return the list of running jobs."""
         self.answers.wait(60)
         if self.is_down:
             raise CommandRefused(("squeue",), "Unable to contact slurm controller")
-        return JobOwners(dict(self.jobs))
+        return dict(self.jobs)
 
 
 @dataclass(slots=True, kw_only=True)

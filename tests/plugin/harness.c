@@ -64,6 +64,15 @@ bool slurm_running_in_slurmstepd(void)
 	return is_stepd;
 }
 
+/* The same from Slurm 25.05 on; its type differs between releases. */
+bool is_in_stepd(uint32_t daemons) __asm__("slurm_run_in_daemon");
+
+bool is_in_stepd(uint32_t daemons)
+{
+	(void) daemons;
+	return is_stepd;
+}
+
 int slurm_error(const char *format, ...)
 {
 	va_list arguments;
@@ -121,6 +130,17 @@ void *append_to_list(void *list, void *item)
 {
 	(void) list;
 	return shown[shown_count++] = item;
+}
+
+/* Slurm 22.05 has no such function: without it the plugin must work too. */
+static int gpu_positions[2] = { -1, -1 };
+static int gpu_lookups;
+
+void gpu_get_tres_pos(int *memory, int *utilization)
+{
+	gpu_lookups++;
+	*memory = gpu_positions[0];
+	*utilization = gpu_positions[1];
 }
 
 /* ---- The plugin ---- */
@@ -303,6 +323,33 @@ static void run_steps_with_names(const char *socket)
 		step.step_id.step_het_comp = (ids[i] == 7) ? 2 : NO_VAL;
 		CHECK(!step_start(&step));
 	}
+}
+
+/* Two tasks on a node that accounts GPUs, as slurmstepd has them; one ends. */
+static void run_gpus(const char *socket)
+{
+	stepd_step_task_info_t info[] = { { .gtid = 6, .pid = 123 },
+					  { .gtid = 7, .pid = 124 } };
+	stepd_step_task_info_t *tasks[] = { &info[0], &info[1], NULL };
+	stepd_step_rec_t step = make_step(0, ACCT_GATHER_PROFILE_TASK);
+	value_t values[4] = { { .u = 1 }, { .d = 1 }, { .d = 50 }, { .u = 1 } };
+	int id;
+
+	step.task = tasks;
+	step.node_tasks = 3;
+	configure(socket, NULL);
+	CHECK(!step_start(&step));
+	id = create_dataset("7", create_group("Tasks"), task_fields);
+	CHECK(!add_sample(id, values, 1700000000));
+	/* Slurm keeps what the first look-up finds: it must be Slurm's. */
+	CHECK(!gpu_lookups);
+	for (int i = 1; i < 4; i++) {
+		gpu_positions[0] = (i == 1) ? -1 : 12;
+		gpu_positions[1] = (i == 2) ? -1 : 13;
+		CHECK(!add_sample(id, values, 1700000000 + i));
+	}
+	CHECK(!task_end(124) && !task_end(999) && !task_end(-1));
+	CHECK(!step_end() && !task_end(123));
 }
 
 /* What a user chose with --profile wins over the default, also "none". */
@@ -552,6 +599,7 @@ static const struct {
 } scenarios[] = {
 	{ "step", run_step },
 	{ "names", run_steps_with_names },
+	{ "gpus", run_gpus },
 	{ "choices", run_choices },
 	{ "hostile", run_hostile },
 	{ "flood", run_flood },

@@ -14,7 +14,7 @@ import pytest
 from slurmscope.profile.events import parse_event
 from tests.plugin.conftest import BuiltPlugin
 
-SCENARIOS = ("step", "names", "choices", "hostile", "flood", "rounds", "overlap", "fork", "configuration")
+SCENARIOS = ("step", "names", "gpus", "choices", "hostile", "flood", "rounds", "overlap", "fork", "configuration")
 
 Event = dict[str, str]
 
@@ -96,7 +96,22 @@ def test_absurd_value_spoils_no_sum(plain: BuiltPlugin, agent: socket.socket) ->
     assert (f"{2**64 - 1}:10", "inf:0.5") == (network["PacketsIn:u"], network["InMB:d"])
 
 
-@pytest.mark.parametrize("scenario", ["step", "names", "choices", "flood", "fork"])
+def test_gpu_fields_are_measured_from_the_second_sample_on(plain: BuiltPlugin, agent: socket.socket) -> None:
+    """Slurm leaves them uninitialised in the first one, and wherever it has no position for either."""
+    plain.run(path_of(agent), "gpus")
+
+    assert ["0", "0", "0", "1"] == [e["gpu"] for e in queued_events(agent) if e["event"] == "sample"]
+
+
+def test_end_of_a_task_names_the_task(plain: BuiltPlugin, agent: socket.socket) -> None:
+    """As Slurm's samples do: by its number in the whole step, not on this node."""
+    plain.run(path_of(agent), "gpus")
+
+    ends = [(e["pid"], e.get("task")) for e in queued_events(agent) if e["event"] == "task_end"]
+    assert [("124", "7"), ("999", None), (str(2**64 - 1), None)] == ends[:3]
+
+
+@pytest.mark.parametrize("scenario", ["step", "names", "gpus", "choices", "flood", "fork"])
 def test_agent_understands_every_event(plain: BuiltPlugin, agent: socket.socket, scenario: str) -> None:
     """The parser refuses a datagram with any wrong part."""
     plain.run(path_of(agent), scenario)

@@ -100,6 +100,18 @@ def test_program_that_fails_gives_no_token_and_no_error(tmp_path: Path, script: 
     assert [] == [path for path in folder.glob("*") if not path.name.startswith(".")]
 
 
+def test_program_that_is_slow_on_a_busy_node_gives_a_token(tmp_path: Path) -> None:
+    folder = tmp_path / "tokens"
+    run_script(PROLOG, folder, make_program(tmp_path, "sleep 1.5; echo token"), tmp_path / "key", **OWN)
+    assert ["token\n"] == [path.read_text() for path in folder.iterdir()]
+
+
+def test_endless_output_does_not_fill_the_memory_of_the_node(tmp_path: Path) -> None:
+    folder = tmp_path / "tokens"
+    run_script(PROLOG, folder, make_program(tmp_path, "yes"), tmp_path / "key", **OWN)
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 4096
+
+
 @pytest.mark.parametrize(
     "change",
     [

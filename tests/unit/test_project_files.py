@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,33 @@ def test_workflow_tries_the_oldest_python_that_is_supported() -> None:
 
 def test_there_is_a_form_for_missing_and_for_wrong_numbers() -> None:
     assert ["metric-missing", "wrong-number"] == [form.stem for form in FORMS]
+
+
+def test_workflow_pins_actions_and_gives_strangers_no_privileges() -> None:
+    jobs = load(WORKFLOW)["jobs"]
+    uses = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+
+    assert uses
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in uses)
+    privileged = {name for name, job in jobs.items() if "--privileged" in str(job.get("container"))}
+    assert {"test"} == privileged
+    assert "github.event_name == 'push'" == jobs["test"]["if"]
+
+
+def test_units_that_share_a_state_folder_agree_on_its_mode() -> None:
+    texts = [unit.read_text(encoding="utf-8") for unit in sorted((ROOT / "deploy").glob("*.service"))]
+    modes = {re.findall(r"(?m)^StateDirectoryMode=(.*)$", text)[0] for text in texts if "\nStateDirectory=" in text}
+    assert {"0700"} == modes
+
+
+def test_every_file_has_a_license() -> None:
+    """As the REUSE specification has it; the tool is the one that its authors publish."""
+    found = subprocess.run(
+        [sys.executable, "-m", "reuse", "lint", "--lines"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (0, "") == (found.returncode, found.stdout)

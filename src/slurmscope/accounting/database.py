@@ -32,6 +32,7 @@ from slurmscope.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.core.errors import ServerError
 from slurmscope.core.log import fields
 from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.runs import join_resized, whole_runs
 
 logger = logging.getLogger(__name__)
 
@@ -75,25 +76,28 @@ class DatabaseAccounting:
             # Three queries with an index each, instead of one with OR that may scan the whole table.
             conditions = (f"{column} IN ({_places(some)})" for column in ("id_job", "id_array_job", "het_job_id"))
             rows |= dict.fromkeys(self._find(conditions, some))
-        return tuple(sorted(self._read(list(rows)), key=lambda record: (record.job_id, record.submit_seconds)))
+        records = sorted(self._read(list(rows)), key=lambda record: (record.job_id, record.submit_seconds))
+        return tuple(join_resized(records))
 
     def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
         """Yield runs that ended in this time, both edges included, window by window."""
         for start in range(since_seconds, until_seconds + 1, _WINDOW_SECONDS):
             end = min(start + _WINDOW_SECONDS - 1, until_seconds)
             rows = self._find(["time_end BETWEEN %s AND %s ORDER BY time_end"], (start, end))
-            yield from (record for record in self._read(rows) if record.state in ENDINGS)
+            ended = (record for record in self._read(rows) if record.state in ENDINGS)
+            yield from whole_runs(ended, self.read_jobs)
 
     def read_current(self) -> Iterator[JobRecord]:
         """Yield running and pending jobs, held ones included."""
-        for record in self._read(self._find(["time_end = 0 AND state < 3"])):
+        for record in whole_runs(self._read(self._find(["time_end = 0 AND state < 3"])), self.read_jobs):
             if record.state not in ENDINGS:
                 yield record
 
     def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
         """Yield the runs of a user that were pending or running at any time in this period."""
         condition = "user_name = %s AND time_submit <= %s AND (time_end = 0 OR time_end >= %s)"
-        yield from self._read(self._find([condition], (user, until_seconds, since_seconds)))
+        found = self._read(self._find([condition], (user, until_seconds, since_seconds)))
+        yield from whole_runs(found, self.read_jobs)
 
     def _find(self, conditions: Iterable[str], values: Sequence[int | str] = ()) -> RowCounts:
         """Return the rows that meet one of the conditions; rows that meet two are returned twice."""
@@ -145,12 +149,11 @@ class DatabaseAccounting:
         for step in steps:
             steps_of[step["job_db_inx"]].append(step)
         by_number = {job["job_db_inx"]: job for job in jobs}
-        records = (
+        return [
             decode_record(cluster, by_number[number], steps_of[number], names)
             for number in numbers
             if number in by_number  # not purged since it was found
-        )
-        return [record for record in records if record is not None]
+        ]
 
 
 def _select(session: Session, view: str, columns: Sequence[str], numbers: Sequence[int]) -> list[dict[str, Any]]:

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
-from slurmscope.accounting import rows as database
-from slurmscope.accounting.rows import DatabaseRow
+from slurmscope.accounting import rows
+from slurmscope.accounting.rows import DatabaseRow, decode_text, decode_time
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.jobs.submit_line import size_request
 
@@ -134,15 +134,15 @@ def parse_suspended(text: str) -> int:
     return int(parse_cpu_time(text)) if _SACCT_CPU_TIME.match(text) else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Field:
     """Declare where accounting has one field of a record."""
 
     name: str
     sacct: str
-    parse: Callable[[str], Any] = str
+    parse: Callable[[str], Any]
     """Parse the cell of sacct."""
-    view: Mapping[str, str] = field(default_factory=dict)
+    view: Mapping[str, str]
     """Columns of the view that it needs, with their SQL expressions."""
     decode: Callable[[DatabaseRow], Any]
     """Decode the row of the view."""
@@ -153,111 +153,76 @@ class Field:
 
 
 def _text(
-    name: str, sacct_column: str, column: str, expression: str, *, is_later: bool = False, is_optional: bool = False
+    name: str, sacct: str, column: str, source: str, *, is_later: bool = False, is_optional: bool = False
 ) -> Field:
-    return Field(
-        name=name,
-        sacct=sacct_column,
-        view={column: expression},
-        decode=lambda row: database.decode_text(row[column]),
-        is_later=is_later,
-        is_optional=is_optional,
-    )
+    return Field(name, sacct, str, {column: source}, lambda row: decode_text(row[column]), is_later, is_optional)
 
 
-def _time(name: str, sacct_column: str, column: str, table: str = "j") -> Field:
-    return Field(
-        name=name,
-        sacct=sacct_column,
-        parse=parse_time,
-        view={column: f"{table}.{column}"},
-        decode=lambda row: database.decode_time(row[column]),
-    )
+def _time(name: str, sacct: str, column: str, table: str = "j") -> Field:
+    return Field(name, sacct, parse_time, {column: f"{table}.{column}"}, lambda row: decode_time(row[column]))
+
+
+def _number(name: str, sacct: str, parse: Callable[[str], Any], source: str) -> Field:
+    """Declare a number that both sources have as it is."""
+    column = source.partition(".")[2]
+    return Field(name, sacct, parse, {column: source}, lambda row: row[column])
+
+
+def _pair(
+    names: tuple[str, str],
+    sacct: str,
+    parse: Callable[[str], tuple[Any, Any]],
+    view: Mapping[str, str],
+    decode: Callable[[DatabaseRow], tuple[Any, Any]],
+) -> tuple[Field, Field]:
+    """Declare two fields that are written as one."""
+    first = Field(names[0], sacct, lambda cell: parse(cell)[0], view, lambda row: decode(row)[0])
+    return first, Field(names[1], sacct, lambda cell: parse(cell)[1], view, lambda row: decode(row)[1])
 
 
 _ARRAY = {"id_array_job": "j.id_array_job", "id_array_task": "j.id_array_task"}
 _HET = {"het_job_id": "j.het_job_id", "het_job_offset": "j.het_job_offset"}
-_SUSPENDED = {"time_suspended": "j.time_suspended"}
+_EXIT = ("exit_code", "exit_signal")
 
 JOB_FIELDS = (
-    Field(
-        name="job_id", sacct="JobIDRaw", parse=parse_job_id,
-        view={"id_job": "j.id_job"}, decode=lambda row: row["id_job"],
-    ),
-    Field(
-        name="array_job_id", sacct="JobID", parse=lambda cell: parse_array_ids(cell)[0],
-        view=_ARRAY, decode=lambda row: database.decode_array_ids(row)[0],
-    ),
-    Field(
-        name="array_task_id", sacct="JobID", parse=lambda cell: parse_array_ids(cell)[1],
-        view=_ARRAY, decode=lambda row: database.decode_array_ids(row)[1],
-    ),
-    Field(
-        name="het_job_id", sacct="JobID", parse=lambda cell: parse_het_ids(cell)[0],
-        view=_HET, decode=lambda row: database.decode_het_ids(row)[0],
-    ),
-    Field(
-        name="het_offset", sacct="JobID", parse=lambda cell: parse_het_ids(cell)[1],
-        view=_HET, decode=lambda row: database.decode_het_ids(row)[1],
-    ),
+    _number("job_id", "JobIDRaw", parse_job_id, "j.id_job"),
+    *_pair(("array_job_id", "array_task_id"), "JobID", parse_array_ids, _ARRAY, rows.decode_array_ids),
+    *_pair(("het_job_id", "het_offset"), "JobID", parse_het_ids, _HET, rows.decode_het_ids),
     # In the database, each cluster has its own view.
-    Field(name="cluster", sacct="Cluster", decode=lambda row: row["cluster"]),
+    Field("cluster", "Cluster", str, {}, lambda row: row["cluster"]),
     _text("name", "JobName", "job_name", "j.job_name"),
     _text("user", "User", "user_name", "a.user"),
-    Field(
-        name="uid", sacct="UID", parse=parse_count,
-        view={"id_user": "j.id_user"}, decode=lambda row: row["id_user"],
-    ),
+    _number("uid", "UID", parse_count, "j.id_user"),
     _text("account", "Account", "account", "COALESCE(NULLIF(a.acct, ''), j.account)"),
     _text("partition", "Partition", "partition_name", "j.`partition`"),
     _text("qos", "QOS", "qos_name", "q.name"),
-    Field(
-        name="state", sacct="State", parse=parse_state,
-        view={"state": "j.state"}, decode=lambda row: database.name_state(row["state"]),
-    ),
-    Field(
-        name="submit_seconds", sacct="Submit", parse=parse_submit_time,
-        view={"time_submit": "j.time_submit"}, decode=lambda row: row["time_submit"],
-    ),
+    Field("state", "State", parse_state, {"state": "j.state"}, lambda row: rows.name_state(row["state"])),
+    _number("submit_seconds", "Submit", parse_submit_time, "j.time_submit"),
     _time("eligible_seconds", "Eligible", "time_eligible"),
     _time("start_seconds", "Start", "time_start"),
     _time("end_seconds", "End", "time_end"),
     Field(
-        name="suspended_seconds", sacct="Suspended", parse=parse_suspended, is_later=True,
-        view=_SUSPENDED, decode=database.decode_suspended,
+        "suspended_seconds", "Suspended", parse_suspended, {"time_suspended": "j.time_suspended"},
+        rows.decode_suspended, is_later=True,
     ),
     Field(
-        name="time_limit_seconds", sacct="TimelimitRaw", parse=parse_time_limit,
-        view={"timelimit": "j.timelimit"}, decode=lambda row: database.decode_time_limit(row["timelimit"]),
+        "time_limit_seconds", "TimelimitRaw", parse_time_limit, {"timelimit": "j.timelimit"},
+        lambda row: rows.decode_time_limit(row["timelimit"]),
     ),
     _text("node_list", "NodeList", "nodelist", "j.nodelist"),
     _text("allocated", "AllocTRES", "tres_alloc", "j.tres_alloc"),
     _text("requested", "ReqTRES", "tres_req", "j.tres_req"),
-    Field(
-        name="exit_code", sacct="ExitCode", parse=lambda cell: parse_exit_status(cell)[0],
-        view={"exit_code": "j.exit_code"}, decode=lambda row: database.decode_exit_status(row)[0],
-    ),
-    Field(
-        name="exit_signal", sacct="ExitCode", parse=lambda cell: parse_exit_status(cell)[1],
-        view={"exit_code": "j.exit_code"}, decode=lambda row: database.decode_exit_status(row)[1],
-    ),
-    Field(
-        name="restarts", sacct="Restarts", parse=parse_count, is_later=True, is_optional=True,
-        view={"restart_cnt": "j.restart_cnt"}, decode=lambda row: row["restart_cnt"],
-    ),
-    Field(
-        name="reason", sacct="Reason", is_optional=True,
-        view={"state_reason_prev": "j.state_reason_prev"},
-        decode=database.name_reason,
-    ),
+    *_pair(_EXIT, "ExitCode", parse_exit_status, {"exit_code": "j.exit_code"}, rows.decode_exit_status),
+    replace(_number("restarts", "Restarts", parse_count, "j.restart_cnt"), is_later=True, is_optional=True),
+    Field("reason", "Reason", str, {"state_reason_prev": "j.state_reason_prev"}, rows.name_reason, is_optional=True),
     _text("submit_line", "SubmitLine", "submit_line", "j.submit_line", is_later=True, is_optional=True),
     _text("work_dir", "WorkDir", "work_dir", "j.work_dir", is_optional=True),
     _text("stdout", "StdOut", "std_out", "j.std_out", is_later=True, is_optional=True),
     _text("stderr", "StdErr", "std_err", "j.std_err", is_later=True, is_optional=True),
     _text("failed_node", "FailedNode", "failed_node", "j.failed_node", is_later=True, is_optional=True),
     Field(
-        name="cancelled_by_uid", sacct="State", parse=parse_canceller, is_optional=True,
-        view={"kill_requid": "j.kill_requid"}, decode=database.decode_canceller,
+        "cancelled_by_uid", "State", parse_canceller, {"kill_requid": "j.kill_requid"}, rows.decode_canceller,
+        is_optional=True,
     ),
 )  # fmt: skip
 """Fields of ``JobRecord``, and the texts that have its nodes and resources: node_list, allocated, requested."""
@@ -267,46 +232,22 @@ _USAGE = {"tres_usage_in_max": "s.tres_usage_in_max"}
 
 STEP_FIELDS = (
     Field(
-        name="name", sacct="JobIDRaw", parse=lambda cell: cell.partition(".")[2],
-        view={"id_step": "s.id_step"}, decode=lambda row: database.name_step(row["id_step"]),
+        "name", "JobIDRaw", lambda cell: cell.partition(".")[2], {"id_step": "s.id_step"},
+        lambda row: rows.name_step(row["id_step"]),
     ),
-    Field(
-        name="state", sacct="State", parse=parse_state,
-        view={"state": "s.state"}, decode=lambda row: database.name_state(row["state"]),
-    ),
+    Field("state", "State", parse_state, {"state": "s.state"}, lambda row: rows.name_state(row["state"])),
     _time("start_seconds", "Start", "time_start", "s"),
     _time("end_seconds", "End", "time_end", "s"),
-    Field(
-        name="tasks", sacct="NTasks", parse=parse_count,
-        view={"task_cnt": "s.task_cnt"}, decode=lambda row: row["task_cnt"],
-    ),
-    Field(
-        name="nodes", sacct="NNodes", parse=parse_count,
-        view={"nodes_alloc": "s.nodes_alloc"}, decode=lambda row: row["nodes_alloc"],
-    ),
-    Field(
-        name="cpu_seconds", sacct="TotalCPU", parse=parse_cpu_time,
-        view=_CPU_TIME, decode=database.decode_cpu_seconds,
-    ),
-    Field(
-        name="max_rss_bytes", sacct="MaxRSS", parse=parse_count, view=_USAGE, decode=database.decode_max_rss,
-    ),
-    Field(
-        name="is_sampled", sacct="MaxRSS", parse=bool, view=_USAGE, decode=lambda row: bool(row["tres_usage_in_max"]),
-    ),
-    Field(
-        name="exit_code", sacct="ExitCode", parse=lambda cell: parse_exit_status(cell)[0],
-        view={"exit_code": "s.exit_code"}, decode=lambda row: database.decode_exit_status(row)[0],
-    ),
-    Field(
-        name="exit_signal", sacct="ExitCode", parse=lambda cell: parse_exit_status(cell)[1],
-        view={"exit_code": "s.exit_code"}, decode=lambda row: database.decode_exit_status(row)[1],
-    ),
+    _number("tasks", "NTasks", parse_count, "s.task_cnt"),
+    _number("nodes", "NNodes", parse_count, "s.nodes_alloc"),
+    Field("cpu_seconds", "TotalCPU", parse_cpu_time, _CPU_TIME, rows.decode_cpu_seconds),
+    Field("max_rss_bytes", "MaxRSS", parse_count, _USAGE, rows.decode_max_rss),
+    Field("is_sampled", "MaxRSS", bool, _USAGE, lambda row: bool(row["tres_usage_in_max"])),
+    *_pair(_EXIT, "ExitCode", parse_exit_status, {"exit_code": "s.exit_code"}, rows.decode_exit_status),
     _text("node_list", "NodeList", "nodelist", "s.nodelist"),
     Field(
-        name="request", sacct="SubmitLine", parse=size_request, is_later=True, is_optional=True,
-        view={"submit_line": "s.submit_line"},
-        decode=lambda row: size_request(database.decode_text(row["submit_line"])),
+        "request", "SubmitLine", size_request, {"submit_line": "s.submit_line"},
+        lambda row: size_request(decode_text(row["submit_line"])), is_later=True, is_optional=True,
     ),
 )  # fmt: skip
 """Fields of ``StepRecord``, and whether the step was sampled."""

@@ -29,7 +29,7 @@ from slurmscope.accounting.server import (
 )
 from slurmscope.accounting.settings import AccountingSettings, parse_host, parse_name
 from slurmscope.core.check import Check
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import (
     ConfigError,
     MissingExtraError,
@@ -42,7 +42,7 @@ from slurmscope.core.errors import (
 )
 from slurmscope.core.settings import Section, setting
 
-_UNREACHABLE_ADVICE = "check that the server is running, and accounting.host, accounting.port and accounting.socket"
+_UNREACHABLE_ADVICE = "check that the server is running, and accounting.host"
 _ADVICE = "run slurmscope database grant as administrator of the database"
 _CLUSTER_TABLES = ("job_table", "step_table", "job_script_table", "job_env_table", "assoc_table", "event_table")
 _TABLES = ("user_table", "acct_table", "acct_coord_table", "qos_table", "txn_table", "cluster_table", "tres_table")
@@ -174,11 +174,8 @@ def _check_rights(session: Session, database: str, views: Sequence[str]) -> Chec
 
 
 def _right(line: str) -> str:
-    return f"{found['rights']} ON {found['what']}" if (found := _GRANT.match(line)) else _role(line)
-
-
-def _role(line: str) -> str:
-    return line.partition(" TO ")[0]
+    """Return the privileges, or the role, that a line of SHOW GRANTS names."""
+    return line.removeprefix("GRANT ").partition(" TO ")[0] if _GRANT.match(line) else line.partition(" TO ")[0]
 
 
 # Replacing a view waits for running queries on it.
@@ -192,17 +189,14 @@ class GrantSettings:
     """The database administrator, and the host of the reading user."""
 
     admin_user: str = setting(
-        "root", help="Database user that may create views and users.", parse=parse_name, metavar="NAME"
+        "root", "Database user that may create views and users.", parse=parse_name, metavar="NAME"
     )
-    admin_password_file: Path | None = setting(
-        None,
-        help="File with the administrator's password; without it, log in through the Unix socket.",
-        parse=parse_path,
-        metavar="FILE",
+    admin_password_file: Path | None = file_path(
+        None, "File with the administrator's password; without it, log in through the Unix socket."
     )
     user_host: str = setting(
         "localhost",
-        help="Host that slurmscope connects from, as the database server sees it; 10.1.% matches a network.",
+        "Host that slurmscope connects from, as the database server sees it; 10.1.% matches a network.",
         parse=parse_host,
         metavar="HOST",
     )

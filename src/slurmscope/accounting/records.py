@@ -13,13 +13,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from slurmscope.accounting.fields import JOB_FIELDS, LAST_COLUMN, STEP_FIELDS, Field, SacctRow, split_rows
-from slurmscope.accounting.rows import RESIZED, DatabaseRow, decode_text, name_amounts, name_state
+from slurmscope.accounting.fields import JOB_FIELDS, STEP_FIELDS, Field, SacctRow, split_rows
+from slurmscope.accounting.rows import DatabaseRow, decode_text, name_amounts
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.hostlist import expand_hosts
 from slurmscope.core.log import fields
 from slurmscope.core.tres import Tres, parse_tres
 from slurmscope.jobs.record import MAX_STEPS, JobRecord, StepRecord
+from slurmscope.jobs.runs import RESIZED
 from slurmscope.slurm.states import ENDED_STATES, REQUEUED, REVOKED, RUNNING
 
 logger = logging.getLogger(__name__)
@@ -59,10 +60,9 @@ def _parse_rows(rows: Iterable[SacctRow]) -> tuple[tuple[JobRecord, ...], list[s
         job_id, _, step_name = row["JobIDRaw"].partition(".")
         try:
             if not step_name:
-                job = None
-                if row[LAST_COLUMN] != RESIZED:
-                    job = _parse(JOB_FIELDS, row)
-                    found.append((job, []))
+                job = None  # not of another one, if this row cannot be parsed
+                job = _parse(JOB_FIELDS, row)
+                found.append((job, []))
             elif job is not None and job_id == str(job["job_id"]):
                 found[-1][1].append(_complete_step(**_parse(STEP_FIELDS, row)))
         except ValueError:
@@ -76,10 +76,8 @@ def _parse(declared: Iterable[Field], row: SacctRow) -> dict[str, Any]:
 
 def decode_record(
     cluster: str, row: DatabaseRow, step_rows: Iterable[DatabaseRow], tres_names: Mapping[int, str]
-) -> JobRecord | None:
-    """Return the record of a row of the job view, with its steps; None for one that ended no job."""
-    if name_state(row["state"]) == RESIZED:
-        return None
+) -> JobRecord:
+    """Return the record of a row of the job view, with its steps."""
     named = {column: name_amounts(decode_text(row[column]), tres_names) for column in ("tres_alloc", "tres_req")}
     ordered = sorted(step_rows, key=lambda step: (step["id_step"], step["step_het_comp"]))
     return _complete(
@@ -101,7 +99,7 @@ def _complete(
 ) -> JobRecord:
     """Make a record from what accounting reports, without values that Slurm does not have."""
     record = JobRecord(**values)
-    has_ended = record.state in ENDINGS
+    has_ended = record.state in ENDINGS or record.state == RESIZED
     # Seen with 22.05: a job cancelled while pending has a start time but no allocation.
     has_started = record.start_seconds is not None and bool(allocated)
     amounts = parse_amounts(allocated if has_started else requested)

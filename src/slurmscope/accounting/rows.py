@@ -16,8 +16,6 @@ DatabaseRow = Mapping[str, Any]
 
 NOW = "UNIX_TIMESTAMP()"
 """Column with the current time by the clock of the server, selected beside those of the job view."""
-RESIZED = "RESIZING"
-"""State of a record that ends no job: the record that follows it includes its time."""
 
 _NO_VALUE = 2**32 - 2
 _UNLIMITED = 2**32 - 1
@@ -26,7 +24,7 @@ _MEMORY_ID = 2
 _AMOUNT = re.compile(r"(?<![^,])([0-9]{1,10})=([0-9]{1,20})(?![^,])")
 
 # These bits override the base state.
-_STATE_BITS = ((10, "REQUEUED"), (11, "REQUEUE_HOLD"), (12, "SPECIAL_EXIT"), (13, RESIZED), (19, "REVOKED"),
+_STATE_BITS = ((10, "REQUEUED"), (11, "REQUEUE_HOLD"), (12, "SPECIAL_EXIT"), (13, "RESIZING"), (19, "REVOKED"),
                (20, "REQUEUE_FED"), (21, "RESV_DEL_HOLD"))  # fmt: skip
 _STEP_NAMES = {-6: "interactive", -5: "batch", -4: "extern", -3: "pending"}
 # The beginning of a list that grew at its end; of the limits that follow, 23.11 renamed some.

@@ -22,6 +22,7 @@ from slurmscope.accounting.records import ENDINGS, parse_records
 from slurmscope.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.core.errors import CommandFailed, CommandTimedOut
 from slurmscope.jobs.record import JobAccounting, JobRecord
+from slurmscope.jobs.runs import join_resized, whole_runs
 from slurmscope.slurm.cluster_names import NAME, ClusterNames, read_all_names, read_own_name
 from slurmscope.slurm.command import RunCommand, random_separator
 from slurmscope.slurm.visibility import SLURMDBD, JobVisibility
@@ -74,7 +75,7 @@ class SacctAccounting:
             some = possible[first : first + _IDS_PER_CALL]
             for record in self._ask("--jobs=" + ",".join(map(str, some))):
                 found[record.job_id, record.submit_seconds, record.state, record.cluster] = record
-        return tuple(found[key] for key in sorted(found))
+        return tuple(join_resized([found[key] for key in sorted(found)]))
 
     def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
         """Yield runs that ended in this time, both edges included, window by window."""
@@ -89,18 +90,19 @@ class SacctAccounting:
                     raise
                 length = max(_SHORTEST_WINDOW_SECONDS, length // 8)
                 continue
-            yield from records
+            yield from whole_runs(records, self.read_jobs)
             start, length = end + 1, _next_length(length, len(records))
 
     def read_current(self) -> Iterator[JobRecord]:
         """Yield jobs that run or wait now, but for those that never were eligible."""
-        for record in self._ask("--starttime=now", f"--endtime=uts{_FOREVER}"):
+        for record in whole_runs(self._ask("--starttime=now", f"--endtime=uts{_FOREVER}"), self.read_jobs):
             if record.state not in ENDINGS:
                 yield record
 
     def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
         """Yield the runs of a user that were pending or running at any time in this period."""
-        yield from self._ask(f"--user={user}", f"--starttime=uts{since_seconds}", f"--endtime=uts{until_seconds}")
+        period = (f"--starttime=uts{since_seconds}", f"--endtime=uts{until_seconds}")
+        yield from whole_runs(self._ask(f"--user={user}", *period), self.read_jobs)
 
     def _ask(self, *which: str) -> tuple[JobRecord, ...]:
         columns = (*COLUMNS, *self._known_later_columns(), LAST_COLUMN)

@@ -113,13 +113,13 @@ def open_session(settings: AccountingSettings) -> Iterator[Session]:
 
 def _connect(connection: Any, settings: AccountingSettings) -> None:
     """Connect; a unix socket is opened here, because PyMySQL does not close one without a listener."""
-    if not settings.socket:
+    if not settings.host.socket:
         connection.connect()
         return
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         link.settimeout(settings.timeout)
-        link.connect(str(settings.socket))
+        link.connect(settings.host.socket)
         connection._secure = True  # a local socket is private: MySQL accepts the password in clear text
         connection.connect(link)
     except BaseException:
@@ -128,7 +128,7 @@ def _connect(connection: Any, settings: AccountingSettings) -> None:
 
 
 def server_name(settings: AccountingSettings) -> str:
-    place = str(settings.socket) if settings.socket else f"{settings.host}:{settings.port}"
+    place = settings.host.socket or f"{settings.host.host}:{settings.host.port}"
     return f"database {settings.database} at {escape(place, _MESSAGE_LIMIT)}"
 
 
@@ -141,9 +141,9 @@ def _import_pymysql() -> Any:
 
 
 def _address(settings: AccountingSettings) -> dict[str, object]:
-    if settings.socket:
-        return {"unix_socket": str(settings.socket), "ssl_disabled": True}
-    address: dict[str, object] = {"host": settings.host, "port": settings.port}
+    if settings.host.socket:
+        return {"unix_socket": settings.host.socket, "ssl_disabled": True}
+    address: dict[str, object] = {"host": settings.host.host, "port": settings.host.port}
     if settings.tls_ca_file:
         return {**address, "ssl_ca": str(settings.tls_ca_file), "ssl_verify_cert": True, "ssl_verify_identity": True}
     # Otherwise PyMySQL would read all certificates of the system for each connection, and then trust any server.

@@ -7,14 +7,16 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
-from slurmscope.core.settings import one_of, parse_count, parse_list, parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
+from slurmscope.core.config import file_path
+from slurmscope.core.settings import choice, parse_list, parse_text, setting
 from slurmscope.slurm.cluster_names import NAME
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 ALL_CLUSTERS = "all"
 _HOST = re.compile(r"[A-Za-z0-9_.%:/-]{1,255}\Z")
+_ADDRESS = re.compile(
+    r"(?:(?P<host>[A-Za-z0-9_.-]{1,255})|\[(?P<ipv6>[0-9A-Fa-f:.%]{2,64})\])(?::(?P<port>[0-9]{1,5}))?\Z"
+)
 
 
 def parse_name(given: object) -> str:
@@ -43,59 +45,65 @@ def parse_host(given: object) -> str:
     return text
 
 
-def parse_port(given: object) -> int:
-    """Parse a port number."""
-    port = parse_count(given)
-    if not 0 < port < 65536:
-        raise ValueError(f"{given!r} is not a port number from 1 to 65535")
-    return port
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """Where a database server listens; where ``socket`` is set, host and port are not used."""
+
+    host: str = "localhost"
+    port: int = 3306
+    socket: str = ""
+
+    def __str__(self) -> str:
+        """Write the address as :func:`parse_database_address` reads it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.socket or (host if self.port == DatabaseAddress().port else f"{host}:{self.port}")
+
+
+def parse_database_address(given: object) -> DatabaseAddress:
+    """Parse a host name or address, perhaps with a port, or the path of a unix socket."""
+    text = parse_text(given)
+    if text.startswith("/"):
+        return DatabaseAddress(socket=text)
+    found = _ADDRESS.match(text)
+    port = int(found["port"] or DatabaseAddress().port) if found else 0
+    if not found or not 0 < port < 65536:
+        raise ValueError(f"{given!r} is not of the form HOST[:PORT] or /PATH")
+    return DatabaseAddress(found["host"] or found["ipv6"], port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountingSettings:
     """Where job records are read."""
 
-    source: str = setting(
+    source: str = choice(
         "auto",
-        help="Source of job records: sacct, database (Slurm's accounting database), or auto (database if "
+        ("auto", "sacct", "database"),
+        "Source of job records: sacct, database (Slurm's accounting database), or auto (database if "
         "accounting.password-file is set, otherwise sacct).",
-        parse=one_of("auto", "sacct", "database"),
-        metavar="auto|sacct|database",
     )
     clusters: tuple[str, ...] = setting(
         (),
-        help="Cluster whose jobs are read, or all for every cluster of slurmdbd; repeatable. If it is not set, sacct "
+        "Cluster whose jobs are read, or all for every cluster of slurmdbd; repeatable. If it is not set, sacct "
         "reads the cluster of this host, and the database every cluster with views.",
         parse=parse_clusters,
         metavar="NAME|all",
     )
-    host: str = setting("localhost", help="Host of Slurm's accounting database.", parse=parse_host, metavar="HOST")
-    port: int = setting(3306, help="Port of Slurm's accounting database.", parse=parse_port, metavar="PORT")
-    socket: Path | None = setting(
-        None, help="Unix socket of Slurm's accounting database; overrides host and port.", parse=parse_path,
-        metavar="FILE",
-    )  # fmt: skip
-    database: str = setting(
-        "slurm_acct_db", help="Name of Slurm's accounting database.", parse=parse_name, metavar="NAME"
+    host: DatabaseAddress = setting(
+        DatabaseAddress(),
+        "Host of Slurm's accounting database, with its port unless that is 3306; or the path of its Unix socket.",
+        parse=parse_database_address,
+        metavar="HOST[:PORT]|PATH",
     )
+    database: str = setting("slurm_acct_db", "Name of Slurm's accounting database.", parse=parse_name, metavar="NAME")
     user: str = setting(
-        "slurmscope", help="Database user, created by slurmscope database grant.", parse=parse_name, metavar="NAME"
+        "slurmscope", "Database user, created by slurmscope database grant.", parse=parse_name, metavar="NAME"
     )
-    password_file: Path | None = setting(
-        None, help="File with the password of accounting.user.", parse=parse_path, metavar="FILE"
+    password_file: Path | None = file_path(None, "File with the password of accounting.user.")
+    tls_ca_file: Path | None = file_path(
+        None, "File with the CA certificates to verify the database server; enables TLS."
     )
-    tls_ca_file: Path | None = setting(
-        None,
-        help="File with the CA certificates to verify the database server; enables TLS.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    timeout: float = setting(
-        8.0,
-        help="Timeout for queries to the accounting database.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
+    timeout: float = 8.0
+    """Timeout for queries to the accounting database."""
 
     @property
     def uses_database(self) -> bool:

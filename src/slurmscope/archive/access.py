@@ -204,12 +204,5 @@ def _hash(token: str) -> str:
 
 
 def _as_info(row: Any) -> TokenInfo:
-    return TokenInfo(
-        token_id=row["token_id"],
-        name=row["name"],
-        role=ViewerRole(row["role"]),
-        purpose=row["purpose"],
-        created_seconds=row["created_seconds"],
-        last_used_seconds=row["last_used_seconds"],
-        expires_seconds=row["expires_seconds"],
-    )
+    values = {name: row[name] for name in TokenInfo.__dataclass_fields__}
+    return TokenInfo(**{**values, "role": ViewerRole(row["role"])})

@@ -18,9 +18,9 @@ from sqlalchemy import Connection, Row, and_, delete, func, insert, select
 
 from slurmscope.archive.engine import Database
 from slurmscope.archive.job_columns import MOST_SECONDS
-from slurmscope.archive.job_rows import ColumnValues, RunKey, rules_of, run_key
+from slurmscope.archive.job_rows import ColumnValues, rules_of, run_key
 from slurmscope.archive.queries import MAX_ROWS, visible_at_all
-from slurmscope.archive.sum_tables import ADVICE_SUMS, add_to_sums
+from slurmscope.archive.sum_tables import ADVICE_SUMS, change_sums
 from slurmscope.archive.tables import ADVICE, FINDINGS, JOBS
 from slurmscope.archive.texts import cluster_name, person_name
 from slurmscope.core.units import DAY_SECONDS
@@ -36,6 +36,7 @@ from slurmscope.jobs.advice import (
     is_followed,
 )
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS
+from slurmscope.jobs.runs import RunId
 from slurmscope.jobs.viewer import Viewer
 
 MAX_AGE_SECONDS = 180 * DAY_SECONDS
@@ -147,7 +148,7 @@ def _find_earlier(connection: Connection, later: Iterable[Mapping[str, Any]]) ->
 
 
 def _find_following(
-    connection: Connection, saved: Sequence[tuple[int, ColumnValues]], advised: Set[RunKey]
+    connection: Connection, saved: Sequence[tuple[int, ColumnValues]], advised: Set[RunId]
 ) -> list[ColumnValues]:
     """Return runs, saved before, whose newest earlier run is an advised one: until a later one had ended."""
     known = {run_id for run_id, _ in saved}
@@ -236,10 +237,8 @@ def _change_sums(
     for values, row in outcomes:
         key = (month_of(values["submit_seconds"]), row["rule"], values["user"], values["account"], values["cluster"])
         sums[key] = [old + sign * new for old, new in zip(sums[key], _amounts(values, row), strict=True)]
-    changed = [(key, amounts) for key, amounts in sorted(sums.items()) if any(amounts)]
-    if changed:
-        rows = [dict(zip(_SUM_KEYS + _SUMS, (*key, *amounts), strict=True)) for key, amounts in changed]
-        connection.execute(add_to_sums(connection.dialect.name, ADVICE_SUMS), rows)
+    changed = ((*key, *amounts) for key, amounts in sorted(sums.items()) if any(amounts))
+    change_sums(connection, ADVICE_SUMS, [dict(zip(_SUM_KEYS + _SUMS, each, strict=True)) for each in changed])
 
 
 def _amounts(values: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[int, ...]:
@@ -339,15 +338,10 @@ def _as_outcome(row: Any) -> AdviceOutcome:
 def _as_total(row: Row[Any] | Sequence[Any], by: AdviceGroup) -> AdviceTotal:
     key, *sums = row
     # PostgreSQL and MariaDB add whole numbers up as decimals.
-    advised, followed, ignored, gone, completed, saving_runs, cores, gpus, memory = map(int, sums)
+    *counts, cores, gpus, memory = map(int, sums)
     return AdviceTotal(
         key=f"{key // 12:04}-{key % 12 + 1:02}" if by is AdviceGroup.MONTH else str(key),
-        advised=advised,
-        followed=followed,
-        ignored=ignored,
-        gone=gone,
-        completed=completed,
-        saving_runs=saving_runs,
+        **dict(zip(_SUMS, counts, strict=False)),
         saved_core_seconds=cores / 1000,
         saved_gpu_seconds=gpus / 1000,
         saved_memory_byte_seconds=memory / 1000 * _GIB,

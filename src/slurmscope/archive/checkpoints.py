@@ -64,31 +64,22 @@ class Checkpoints:
             connection.execute(delete(MAILS).where(MAILS.c.sent_seconds < before_seconds))
 
     def set_opt_out(self, user: str, is_opted_out: bool) -> None:  # noqa: FBT001 - a fact, not a switch
-        try:
-            self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
-        except ArchiveConflict:  # another process did the same at this moment
-            self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
+        def write(connection: Connection) -> None:
+            connection.execute(delete(OPT_OUTS).where(OPT_OUTS.c.user == person_name(user)))
+            if is_opted_out:
+                connection.execute(insert(OPT_OUTS).values(user=person_name(user)))
+
+        self._database.write(write)
 
     def is_opted_out(self, user: str) -> bool:
         return self._scalar(OPT_OUTS, "user", user=person_name(user)) is not None
-
-    def _set_opt_out(self, user: str, *, is_opted_out: bool) -> None:
-        with self._database.writing() as connection:
-            connection.execute(delete(OPT_OUTS).where(OPT_OUTS.c.user == user))
-            if is_opted_out:
-                connection.execute(insert(OPT_OUTS).values(user=user))
 
     def _scalar(self, table: Table, column: str, **key: str) -> Any:
         with self._database.reading() as connection:
             return connection.scalar(select(table.c[column]).filter_by(**key))
 
     def _put(self, table: Table, key: dict[str, str], values: dict[str, Any]) -> None:
-        try:
-            with self._database.writing() as connection:
-                put_row(connection, table, key, values)
-        except ArchiveConflict:
-            with self._database.writing() as connection:
-                put_row(connection, table, key, values)
+        self._database.write(lambda connection: put_row(connection, table, key, values))
 
 
 def _mail(subject: str, recipient: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Integer, LargeBinary, MetaData, String, Table, event, text
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, LargeBinary, MetaData, String, Table, event, text
 from sqlalchemy.dialects.mysql import LONGBLOB
 
 from slurmscope.archive.texts import NAME_LENGTH
@@ -35,9 +35,12 @@ def name_type(length: int = NAME_LENGTH) -> String:
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 
-def add_rest(table: Table) -> None:
-    """Let PostgreSQL create the partition for all rows that have no other with the table."""
-    event.listen(table, "after_create", _create_rest)
+def make_table(name: str, *parts: Column[Any] | Index, **options: Any) -> Table:
+    """Declare a table; of one with partitions, PostgreSQL creates that for all rows that have no other with it."""
+    made = Table(f"slurmscope_{name}", METADATA, *parts, **TABLE_OPTIONS, **options)
+    if "postgresql_partition_by" in options:
+        event.listen(made, "after_create", _create_rest)
+    return made
 
 
 def _create_rest(table: Table, connection: Connection, **_: object) -> None:

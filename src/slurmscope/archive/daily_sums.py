@@ -28,9 +28,10 @@ TOTAL_SUMS = tuple(column.name for column in TOTALS.c if not column.primary_key)
 _KEPT = tuple(name for name in TOTAL_SUMS if name in DAILY.c)
 
 Key = tuple[str | int, ...]
+Rows = Iterable[Mapping[str, Any]]
 
 
-def total_rows(daily: Iterable[Mapping[str, Any]]) -> list[ColumnValues]:
+def total_rows(daily: Rows) -> list[ColumnValues]:
     """Return what changes of the sums by day add to those by one name."""
     sums: dict[Key, list[int]] = defaultdict(lambda: [0] * len(TOTAL_SUMS))
     for row in daily:
@@ -80,39 +81,24 @@ KEYS = ("rule", "span", "day", "cluster", "user", "account", "partition", "state
 SUMS = tuple(column.name for column in DAILY.c if column.name not in KEYS)
 
 
-class SumChanges:
-    """Collect the changes of the sums."""
-
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self._sums: dict[Key, list[int]] = defaultdict(lambda: [0] * len(SUMS))
-
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        self._count(rows, 1)
-
-    def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Count jobs out."""
-        self._count(rows, -1)
-
-    def write(self, connection: Connection) -> None:
-        """Change the sums; always in the same order, so that two writers cannot wait for each other."""
-        rows = self.rows()
-        change_sums(connection, DAILY, rows)
-        change_sums(connection, TOTALS, total_rows(rows))
-
-    def rows(self) -> list[ColumnValues]:
-        changed = ((key, sums) for key, sums in sorted(self._sums.items()) if any(sums))
-        return [dict(zip(KEYS + SUMS, (*key, *sums), strict=True)) for key, sums in changed]
-
-    def _count(self, rows: Iterable[Mapping[str, Any]], sign: int) -> None:
+def change_daily_sums(connection: Connection, taken: Rows, added: Rows = ()) -> None:
+    """Count jobs out and in; always in the same order, so that two writers cannot wait for each other."""
+    sums: dict[Key, list[int]] = defaultdict(lambda: [0] * len(SUMS))
+    for rows, sign in ((taken, -1), (added, 1)):
         for row in rows:
-            names = [row[name] for name in KEYS[3:]]
-            amounts = _amounts(row)
-            day = row["submit_seconds"] // DAY_SECONDS
-            for rule, span in product((NO_RULE, *rules_of(row)), (DAY, BLOCK)):
-                sums = self._sums[rule, span, day - day % span, *names]
-                for index, amount in enumerate(amounts):
-                    sums[index] += sign * amount
+            amounts = [sign * amount for amount in _amounts(row)]
+            for key in _daily_keys(row):
+                sums[key] = [old + new for old, new in zip(sums[key], amounts, strict=True)]
+    changed = ((key, amounts) for key, amounts in sorted(sums.items()) if any(amounts))
+    daily = [dict(zip(KEYS + SUMS, (*key, *amounts), strict=True)) for key, amounts in changed]
+    change_sums(connection, DAILY, daily)
+    change_sums(connection, TOTALS, total_rows(daily))
+
+
+def _daily_keys(row: Mapping[str, Any]) -> Iterator[Key]:
+    day = row["submit_seconds"] // DAY_SECONDS
+    for rule, span in product((NO_RULE, *rules_of(row)), (DAY, BLOCK)):
+        yield rule, span, day - day % span, *(row[name] for name in KEYS[3:])
 
 
 def _amounts(row: Mapping[str, Any]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import URL, make_url
@@ -27,6 +27,8 @@ from slurmscope.archive.session_lock import SessionLock, make_session_lock
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, ArchiveTooLarge
 from slurmscope.core.log import escape
+
+T = TypeVar("T")
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 14
@@ -85,6 +87,15 @@ class Database:
             check_version(connection)
             self._check_writer(connection)
             yield connection
+
+    def write(self, write: Callable[[Connection], T]) -> T:
+        """Write in one transaction; retry once if another writer changed the same rows."""
+        try:
+            with self.writing() as connection:
+                return write(connection)
+        except ArchiveConflict:
+            with self.writing() as connection:
+                return write(connection)
 
     def fenced(self, check: Callable[[Connection], None], leave: Callable[[], None]) -> Database:
         """Return this database for a writer that must pass a check at the beginning of every transaction.
@@ -199,8 +210,8 @@ class Database:
 
 def _make_engine(url: URL, driver: Driver, settings: ArchiveSettings) -> Engine:
     engine = create_engine(
-        driver.make_url(url),
-        connect_args=dict(driver.connect_arguments()),
+        url.set(drivername=driver.name),
+        connect_args=dict(driver.arguments),
         hide_parameters=True,
         isolation_level=driver.isolation_level,
         max_overflow=MAX_OVERFLOW,

@@ -12,11 +12,9 @@ from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric, MetricRange
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity
+from slurmscope.jobs.runs import RunId
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import WaitingTime
-
-RunId = tuple[str, int, int]
-"""Identify one run as accounting and the archive do: by cluster, job ID and submit time."""
 
 
 class PagePosition(NamedTuple):
@@ -44,7 +42,7 @@ class JobFilter:
     node: str = ""
     """Name of a node that the job ran on."""
     shown_ids: tuple[str, ...] = ()
-    """Job IDs as users write them; that of an array selects its tasks."""
+    """Job IDs as users write them; that of an array, or of a heterogeneous job, selects its tasks or parts."""
     since_seconds: int | None = None
     until_seconds: int | None = None
     is_running: bool | None = None
@@ -200,14 +198,8 @@ class Archive(Protocol):
 
 
 MAX_NOTE = 2000
-
-
 MAX_TAG = 32
-
-
 MAX_VIEW_NAME = 80
-
-
 MAX_VIEW_QUERY = 2000
 
 

@@ -77,7 +77,7 @@ def list_rules(report: JobReport) -> tuple[str, ...]:
 
 def core_seconds(report: JobReport) -> float:
     """Return all core time that was allocated."""
-    return _thousandths((report.record.cpus or 0) * report.summary.run_seconds) or 0.0
+    return _thousandths(report.record.allocated_seconds(report.summary.run_seconds)[0]) or 0.0
 
 
 def used_core_seconds(report: JobReport) -> float | None:
@@ -91,7 +91,7 @@ def used_core_seconds(report: JobReport) -> float | None:
 
 def gpu_seconds(report: JobReport) -> float:
     """Return all GPU time that was allocated."""
-    return _thousandths(report.record.gpus * report.summary.run_seconds) or 0.0
+    return _thousandths(report.record.allocated_seconds(report.summary.run_seconds)[1]) or 0.0
 
 
 def used_gpu_seconds(report: JobReport) -> float | None:
@@ -128,209 +128,131 @@ def _between(lowest: int, number: int | None, highest: int) -> int | None:
     return None if number is None else max(lowest, min(number, highest))
 
 
-def _declare(column: JobColumn) -> Mapping[str, JobColumn]:
-    return MappingProxyType({_COLUMN: column})
+def _column(type: ColumnType, of_report: OfReport, of_pending: OfPending = _unknown, **options: Any) -> Any:
+    """Declare a field of ``JobRow``; ``default`` is its own, the others are those of the column."""
+    default = {"default": options.pop("default")} if "default" in options else {}
+    column = JobColumn(type=type, of_report=of_report, of_pending=of_pending, **options)
+    return field(metadata=MappingProxyType({_COLUMN: column}), **default)
 
 
-def _name(of_report: OfReport, of_pending: OfPending, *, length: int = texts.NAME_LENGTH) -> Mapping[str, JobColumn]:
+def _name(of_report: OfReport, of_pending: OfPending, *, length: int = texts.NAME_LENGTH) -> Any:
     """Declare a name, which stays different from every other one when it is cut."""
-    return _declare(
-        JobColumn(
-            type=ColumnType.NAME,
-            length=length,
-            of_report=lambda report: short_name(of_report(report), length),
-            of_pending=of_pending,
-        )
-    )
+    return _column(ColumnType.NAME, lambda report: short_name(of_report(report), length), of_pending, length=length)
 
 
-def _title(of_report: OfReport, of_pending: OfPending, *, length: int) -> Mapping[str, JobColumn]:
+def _title(of_report: OfReport, of_pending: OfPending, *, length: int) -> Any:
     """Declare a text that may be cut."""
-    return _declare(
-        JobColumn(
-            type=ColumnType.NAME,
-            length=length,
-            of_report=lambda report: short_text(of_report(report), length),
-            of_pending=of_pending,
-        )
-    )
+    return _column(ColumnType.NAME, lambda report: short_text(of_report(report), length), of_pending, length=length)
 
 
-def _whole(
-    of_report: OfReport,
-    of_pending: OfPending = _unknown,
-    *,
-    is_nullable: bool = True,
-    load: Callable[[Any], Any] | None = None,
-) -> Mapping[str, JobColumn]:
-    return _declare(
-        JobColumn(
-            type=ColumnType.WHOLE,
-            is_nullable=is_nullable,
-            of_report=lambda report: _between(-_LARGEST, of_report(report), _LARGEST),
-            of_pending=of_pending,
-            load=load,
-        )
-    )
+def _whole(of_report: OfReport, of_pending: OfPending = _unknown, *, is_nullable: bool = True, **options: Any) -> Any:
+    def within(report: JobReport) -> int | None:
+        return _between(-_LARGEST, of_report(report), _LARGEST)
+
+    return _column(ColumnType.WHOLE, within, of_pending, is_nullable=is_nullable, **options)
 
 
-def _time(
-    of_report: OfReport, of_pending: OfPending = _unknown, *, is_nullable: bool = True
-) -> Mapping[str, JobColumn]:
-    return _declare(
-        JobColumn(
-            type=ColumnType.WHOLE,
-            is_nullable=is_nullable,
-            of_report=lambda report: _between(0, of_report(report), LATEST_SECONDS),
-            of_pending=of_pending,
-        )
-    )
+def _time(of_report: OfReport, of_pending: OfPending = _unknown, *, is_nullable: bool = True) -> Any:
+    def within(report: JobReport) -> int | None:
+        return _between(0, of_report(report), LATEST_SECONDS)
+
+    return _column(ColumnType.WHOLE, within, of_pending, is_nullable=is_nullable)
 
 
-def _small(of_report: OfReport) -> Mapping[str, JobColumn]:
+def _small(of_report: OfReport) -> Any:
     """Declare an exit code or a signal."""
-    return _declare(
-        JobColumn(
-            type=ColumnType.SMALL,
-            is_nullable=True,
-            of_report=lambda report: _between(-_LARGEST_SMALL, of_report(report), _LARGEST_SMALL),
-        )
-    )
+
+    def within(report: JobReport) -> int | None:
+        return _between(-_LARGEST_SMALL, of_report(report), _LARGEST_SMALL)
+
+    return _column(ColumnType.SMALL, within, is_nullable=True, default=None)
 
 
-def _number(of_report: OfReport, of_pending: OfPending = _unknown) -> Mapping[str, JobColumn]:
+def _number(of_report: OfReport, of_pending: OfPending = _unknown, **options: Any) -> Any:
     """Declare a number that may not be measured."""
-    return _declare(
-        JobColumn(
-            type=ColumnType.NUMBER,
-            is_nullable=True,
-            of_report=lambda report: _finite(of_report(report)),
-            of_pending=of_pending,
-        )
+    return _column(
+        ColumnType.NUMBER, lambda report: _finite(of_report(report)), of_pending, is_nullable=True, **options
     )
 
 
-def _used_time(of_report: OfReport) -> Mapping[str, JobColumn]:
+def _used_time(of_report: OfReport) -> Any:
     """Declare a time that every job has; a pending one has used none."""
-    return _declare(
-        JobColumn(
-            type=ColumnType.NUMBER,
-            of_report=lambda report: _thousandths(of_report(report)) or 0.0,
-            of_pending=lambda _job: 0.0,
-        )
-    )
-
-
-def _lost_time(of_report: OfReport) -> Mapping[str, JobColumn]:
-    """Declare a time that may not be measured."""
-    return _declare(
-        JobColumn(type=ColumnType.NUMBER, is_nullable=True, of_report=lambda report: _thousandths(of_report(report)))
-    )
-
-
-def _pending(of_pending: OfPending) -> Mapping[str, JobColumn]:
-    return _declare(JobColumn(type=ColumnType.NOT_ARCHIVED, of_pending=of_pending))
-
-
-_WORST = JobColumn(
-    type=ColumnType.NAME,
-    length=texts.STATE_LENGTH,
-    is_nullable=True,
-    of_report=lambda report: None if report.worst is None else report.worst.value,
-    load=lambda worst: None if worst is None else Severity(worst),
-)
-_RULES = JobColumn(
-    type=ColumnType.TEXT,
-    of_report=lambda report: RULE_SEPARATOR.join(list_rules(report)),
-    of_pending=lambda _job: (),
-    load=split_rules,
-)
+    return _column(ColumnType.NUMBER, lambda report: _thousandths(of_report(report)) or 0.0, lambda _job: 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
     """One line of a job list; ratios are 0 to 1, None when not measured."""
 
-    cluster: str = field(metadata=_name(lambda report: report.record.cluster, _unknown, length=texts.CLUSTER_LENGTH))
+    cluster: str = _name(lambda report: report.record.cluster, _unknown, length=texts.CLUSTER_LENGTH)
     """That of a pending job is the cluster of its queue."""
-    job_id: int = field(metadata=_whole(lambda report: report.record.job_id, lambda job: job.job_id, is_nullable=False))
-    shown_id: str = field(
-        metadata=_title(lambda report: report.record.shown_id, lambda job: job.shown_id, length=texts.SHOWN_LENGTH)
+    job_id: int = _whole(lambda report: report.record.job_id, lambda job: job.job_id, is_nullable=False)
+    shown_id: str = _title(lambda report: report.record.shown_id, lambda job: job.shown_id, length=texts.SHOWN_LENGTH)
+    array_job_id: int | None = _whole(lambda report: report.record.array_job_id, lambda job: job.array_job_id)
+    name: str = _title(lambda report: report.record.name, lambda job: job.name, length=texts.TITLE_LENGTH)
+    user: str = _name(lambda report: report.record.user, lambda job: job.user)
+    account: str = _name(lambda report: report.record.account, lambda job: job.account)
+    partition: str = _name(lambda report: report.record.partition, lambda job: ",".join(job.partitions))
+    state: str = _title(lambda report: report.record.state, lambda job: job.state, length=texts.STATE_LENGTH)
+    submit_seconds: int = _time(
+        lambda report: report.record.submit_seconds, lambda job: job.submit_seconds, is_nullable=False
     )
-    array_job_id: int | None = field(
-        metadata=_whole(lambda report: report.record.array_job_id, lambda job: job.array_job_id)
+    start_seconds: int | None = _time(lambda report: report.record.start_seconds)
+    end_seconds: int | None = _time(lambda report: report.record.end_seconds)
+    run_seconds: float = _used_time(lambda report: report.summary.run_seconds)
+    nodes: int = _whole(lambda report: report.record.node_count, lambda job: job.nodes, is_nullable=False)
+    cpus: int | None = _whole(
+        lambda report: report.record.cpus or 0,
+        lambda job: job.cpus,
+        is_nullable=False,
+        load=lambda cpus: cpus or None,  # of a record that is not complete yet
     )
-    name: str = field(
-        metadata=_title(lambda report: report.record.name, lambda job: job.name, length=texts.TITLE_LENGTH)
-    )
-    user: str = field(metadata=_name(lambda report: report.record.user, lambda job: job.user))
-    account: str = field(metadata=_name(lambda report: report.record.account, lambda job: job.account))
-    partition: str = field(metadata=_name(lambda report: report.record.partition, lambda job: ",".join(job.partitions)))
-    state: str = field(
-        metadata=_title(lambda report: report.record.state, lambda job: job.state, length=texts.STATE_LENGTH)
-    )
-    submit_seconds: int = field(
-        metadata=_time(lambda report: report.record.submit_seconds, lambda job: job.submit_seconds, is_nullable=False)
-    )
-    start_seconds: int | None = field(metadata=_time(lambda report: report.record.start_seconds))
-    end_seconds: int | None = field(metadata=_time(lambda report: report.record.end_seconds))
-    run_seconds: float = field(metadata=_used_time(lambda report: report.summary.run_seconds))
-    nodes: int = field(
-        metadata=_whole(lambda report: report.record.node_count, lambda job: job.nodes, is_nullable=False)
-    )
-    cpus: int | None = field(
-        metadata=_whole(
-            lambda report: report.record.cpus or 0,
-            lambda job: job.cpus,
-            is_nullable=False,
-            load=lambda cpus: cpus or None,  # of a record that is not complete yet
-        )
-    )
-    gpus: int = field(metadata=_whole(lambda report: report.record.gpus, lambda job: job.gpus, is_nullable=False))
-    memory_bytes: float | None = field(metadata=_number(_memory_bytes, lambda job: job.memory_bytes))
-    cpu_ratio: float | None = field(metadata=_number(lambda report: busy_ratio(report.summary)))
-    memory_ratio: float | None = field(metadata=_number(lambda report: report.summary.memory.ratio))
-    gpu_ratio: float | None = field(metadata=_number(lambda report: report.summary.gpu.mean_utilization))
-    time_ratio: float | None = field(metadata=_number(lambda report: report.summary.time.ratio))
-    core_seconds: float = field(metadata=_used_time(core_seconds))
+    gpus: int = _whole(lambda report: report.record.gpus, lambda job: job.gpus, is_nullable=False)
+    memory_bytes: float | None = _number(_memory_bytes, lambda job: job.memory_bytes)
+    cpu_ratio: float | None = _number(lambda report: busy_ratio(report.summary))
+    memory_ratio: float | None = _number(lambda report: report.summary.memory.ratio)
+    gpu_ratio: float | None = _number(lambda report: report.summary.gpu.mean_utilization)
+    time_ratio: float | None = _number(lambda report: report.summary.time.ratio)
+    core_seconds: float = _used_time(core_seconds)
     """Cores times run time."""
-    wasted_core_seconds: float | None = field(
-        metadata=_number(lambda report: _waste(core_seconds(report), used_core_seconds(report)))
+    wasted_core_seconds: float | None = _number(lambda report: _waste(core_seconds(report), used_core_seconds(report)))
+    wasted_gpu_seconds: float | None = _number(lambda report: _waste(gpu_seconds(report), used_gpu_seconds(report)))
+    worst: Severity | None = _column(
+        ColumnType.NAME,
+        lambda report: None if report.worst is None else report.worst.value,
+        length=texts.STATE_LENGTH,
+        is_nullable=True,
+        load=lambda worst: None if worst is None else Severity(worst),
     )
-    wasted_gpu_seconds: float | None = field(
-        metadata=_number(lambda report: _waste(gpu_seconds(report), used_gpu_seconds(report)))
+    rules: tuple[str, ...] = _column(
+        ColumnType.TEXT, lambda report: RULE_SEPARATOR.join(list_rules(report)), lambda _job: (), load=split_rules
     )
-    worst: Severity | None = field(metadata=_declare(_WORST))
-    rules: tuple[str, ...] = field(metadata=_declare(_RULES))
-    eligible_seconds: int | None = field(
-        default=None,
-        metadata=_whole(lambda report: report.record.eligible_seconds, lambda job: job.eligible_seconds),
+    eligible_seconds: int | None = _whole(
+        lambda report: report.record.eligible_seconds, lambda job: job.eligible_seconds, default=None
     )
-    wait_seconds: float | None = field(default=None, metadata=_number(lambda report: report.record.wait_seconds))
+    wait_seconds: float | None = _number(lambda report: report.record.wait_seconds, default=None)
     """From the time the job was eligible to start, else from its submission, to its start."""
-    time_limit_seconds: int | None = field(
-        default=None,
-        metadata=_whole(lambda report: report.record.time_limit_seconds, lambda job: job.time_limit_seconds),
+    time_limit_seconds: int | None = _whole(
+        lambda report: report.record.time_limit_seconds, lambda job: job.time_limit_seconds, default=None
     )
     """None is unknown or unlimited."""
-    exit_code: int | None = field(default=None, metadata=_small(lambda report: report.record.exit_code))
-    exit_signal: int | None = field(default=None, metadata=_small(lambda report: report.record.exit_signal))
-    derived_exit_code: int | None = field(default=None, metadata=_small(lambda report: report.record.derived_exit[0]))
+    exit_code: int | None = _small(lambda report: report.record.exit_code)
+    exit_signal: int | None = _small(lambda report: report.record.exit_signal)
+    derived_exit_code: int | None = _small(lambda report: report.record.derived_exit[0])
     """Highest exit code of the steps, as Slurm's DerivedExitCode."""
-    derived_exit_signal: int | None = field(default=None, metadata=_small(lambda report: report.record.derived_exit[1]))
-    het_job_id: int | None = field(
-        default=None, metadata=_whole(lambda report: report.record.het_job_id, lambda job: job.het_job_id)
+    derived_exit_signal: int | None = _small(lambda report: report.record.derived_exit[1])
+    het_job_id: int | None = _whole(lambda report: report.record.het_job_id, lambda job: job.het_job_id, default=None)
+    het_offset: int | None = _whole(lambda report: report.record.het_offset, lambda job: job.het_offset, default=None)
+    tasks: int | None = _whole(_tasks, default=None)
+    blocked_core_seconds: float | None = _column(
+        ColumnType.NUMBER,
+        lambda report: _thousandths(blocked_core_seconds(report.summary)),
+        is_nullable=True,
+        default=None,
     )
-    het_offset: int | None = field(
-        default=None, metadata=_whole(lambda report: report.record.het_offset, lambda job: job.het_offset)
-    )
-    tasks: int | None = field(default=None, metadata=_whole(_tasks))
-    blocked_core_seconds: float | None = field(
-        default=None, metadata=_lost_time(lambda report: blocked_core_seconds(report.summary))
-    )
-    reason: str = field(default="", metadata=_pending(lambda job: job.reason))
+    reason: str = _column(ColumnType.NOT_ARCHIVED, _unknown, lambda job: job.reason, default="")
     """Why a pending job waits, in Slurm's word; empty for all others."""
-    array_tasks: int = field(default=1, metadata=_pending(lambda job: job.task_count))
+    array_tasks: int = _column(ColumnType.NOT_ARCHIVED, _unknown, lambda job: job.task_count, default=1)
     """How many jobs this line stands for: the pending tasks of an array are one line."""
 
     @property

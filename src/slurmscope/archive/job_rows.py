@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from slurmscope.archive import texts as lengths
 from slurmscope.archive.job_columns import (
@@ -18,6 +18,7 @@ from slurmscope.archive.job_columns import (
 )
 from slurmscope.archive.texts import person_name, rule_name, short_text
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId
 
 MAX_NODES = 4096
 """Nodes of one job by which it is found."""
@@ -28,17 +29,9 @@ _LOADED = tuple((name, column.load) for name, column in ARCHIVED_COLUMNS.items()
 ColumnValues = dict[str, Any]
 
 
-class RunKey(NamedTuple):
-    """Name one run of a job. Slurm's own database knows it by these: a requeued job gets a new time of submission."""
-
-    cluster: str
-    job_id: int
-    submit_seconds: int
-
-
-def run_key(values: Mapping[str, Any]) -> RunKey:
+def run_key(values: Mapping[str, Any]) -> RunId:
     """Return the name of the run in a row of the table."""
-    return RunKey(values["cluster"], values["job_id"], values["submit_seconds"])
+    return RunId(values["cluster"], values["job_id"], values["submit_seconds"])
 
 
 def job_values(report: JobReport) -> ColumnValues:

@@ -8,14 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
-_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
-_TIMES = (
-    _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 4 * _DAY, 7 * _DAY,
-)  # fmt: skip
-_COUNTS = (2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0, 129.0, 257.0, 513.0)
-_CORE_TIMES = tuple(_HOUR * 10**power for power in range(6))
-
 
 class ValueKind(enum.StrEnum):
     """How a number is written: as a share, a duration, a count, or core-hours."""
@@ -47,12 +39,12 @@ class JobMetric(enum.StrEnum):
     @property
     def label(self) -> str:
         """Return the name for people."""
-        return _LABELS[self]
+        return _SHOWN[self][0]
 
     @property
     def kind(self) -> ValueKind:
         """Return how the number is written."""
-        return _KINDS[self]
+        return _SHOWN[self][1]
 
     @property
     def edges(self) -> tuple[float, ...]:
@@ -60,36 +52,27 @@ class JobMetric(enum.StrEnum):
         return _EDGES[self.kind]
 
 
-_LABELS = {
-    JobMetric.CPU: "CPU use",
-    JobMetric.MEMORY: "Memory use",
-    JobMetric.GPU: "GPU use",
-    JobMetric.TIME: "Used share of the time limit",
-    JobMetric.WAIT: "Waiting time",
-    JobMetric.RUN: "Run time",
-    JobMetric.CORES: "Cores",
-    JobMetric.NODES: "Nodes",
-    JobMetric.GPUS: "GPUs",
-    JobMetric.CORE_TIME: "Core-hours",
+_SHOWN = {
+    JobMetric.CPU: ("CPU use", ValueKind.RATIO),
+    JobMetric.MEMORY: ("Memory use", ValueKind.RATIO),
+    JobMetric.GPU: ("GPU use", ValueKind.RATIO),
+    JobMetric.TIME: ("Used share of the time limit", ValueKind.RATIO),
+    JobMetric.WAIT: ("Waiting time", ValueKind.SECONDS),
+    JobMetric.RUN: ("Run time", ValueKind.SECONDS),
+    JobMetric.CORES: ("Cores", ValueKind.COUNT),
+    JobMetric.NODES: ("Nodes", ValueKind.COUNT),
+    JobMetric.GPUS: ("GPUs", ValueKind.COUNT),
+    JobMetric.CORE_TIME: ("Core-hours", ValueKind.CORE_SECONDS),
 }
-_KINDS = {
-    JobMetric.CPU: ValueKind.RATIO,
-    JobMetric.MEMORY: ValueKind.RATIO,
-    JobMetric.GPU: ValueKind.RATIO,
-    JobMetric.TIME: ValueKind.RATIO,
-    JobMetric.WAIT: ValueKind.SECONDS,
-    JobMetric.RUN: ValueKind.SECONDS,
-    JobMetric.CORES: ValueKind.COUNT,
-    JobMetric.NODES: ValueKind.COUNT,
-    JobMetric.GPUS: ValueKind.COUNT,
-    JobMetric.CORE_TIME: ValueKind.CORE_SECONDS,
-}
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _EDGES = {
-    ValueKind.RATIO: _RATIOS,
-    ValueKind.SECONDS: _TIMES,
-    ValueKind.COUNT: _COUNTS,
-    ValueKind.CORE_SECONDS: _CORE_TIMES,
-}
+    ValueKind.RATIO: tuple(tenth / 10 for tenth in range(1, 11)),
+    ValueKind.SECONDS: (
+        _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 4 * _DAY, 7 * _DAY,
+    ),
+    ValueKind.COUNT: (2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0, 129.0, 257.0, 513.0),
+    ValueKind.CORE_SECONDS: tuple(_HOUR * 10**power for power in range(6)),
+}  # fmt: skip
 
 
 class MetricRange(NamedTuple):

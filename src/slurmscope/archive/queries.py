@@ -179,10 +179,11 @@ def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None =
 
 
 def _find_shown(shown_ids: Sequence[str]) -> Select[Any]:
-    """Select the runs of jobs and of arrays, each by an index of its own: with OR, databases read all jobs."""
+    """Select the runs of jobs, tasks and parts, each by an index of its own: with OR, databases read all jobs."""
     shown = [valid_text(shown_id) for shown_id in shown_ids]
-    arrays = [_clamp(int(shown_id)) for shown_id in shown_ids if shown_id.isdecimal()]
-    runs = union_all(*_find_runs(JOBS.c.shown_id, shown), *_find_runs(JOBS.c.array_job_id, arrays)).subquery()
+    whole = [_clamp(int(shown_id)) for shown_id in shown_ids if shown_id.isdecimal()]
+    parts = (*_find_runs(JOBS.c.array_job_id, whole), *_find_runs(JOBS.c.het_job_id, whole))
+    runs = union_all(*_find_runs(JOBS.c.shown_id, shown), *parts).subquery()
     return select(runs.c.run_id)
 
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, FromClause, Table, and_, delete, exists, func, not_, select, update
 
-from slurmscope.archive.daily_sums import BLOCK, DAY, DIMENSIONS, RULE, SumChanges
+from slurmscope.archive.daily_sums import BLOCK, DAY, DIMENSIONS, RULE, change_daily_sums
 from slurmscope.archive.engine import ArchiveConflict
 from slurmscope.archive.partitions import PARTITIONED, RUNS_A_WEEK, ended_before, find_dropped_weeks, of_week
 from slurmscope.archive.sum_tables import DAILY, NO_RULE, TOTALS, WAITS
 from slurmscope.archive.tables import AUDIT, CURVES, JOBS, REPORTS, RUN_TABLES
-from slurmscope.archive.wait_times import WaitChanges
+from slurmscope.archive.wait_times import change_waits
 from slurmscope.core.units import DAY_SECONDS
 
 RUNS_AT_ONCE = 200
@@ -31,9 +31,8 @@ def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) 
     rows = [row._asdict() for row in connection.execute(oldest.with_for_update())]
     if rows:
         delete_runs(connection, [row["run_id"] for row in rows], before_seconds)
-        for changes in (SumChanges(), WaitChanges()):
-            changes.take(rows)
-            changes.write(connection)
+        change_daily_sums(connection, rows)
+        change_waits(connection, rows)
     return len(rows)
 
 

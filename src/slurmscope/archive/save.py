@@ -10,12 +10,13 @@ from typing import NamedTuple, TypeVar
 from sqlalchemy import Connection, delete, insert, select
 
 from slurmscope.archive.advice import forget_outcomes, record_outcomes
-from slurmscope.archive.daily_sums import SumChanges
-from slurmscope.archive.job_rows import ColumnValues, RunKey, finding_values, job_values, node_values, run_key
+from slurmscope.archive.daily_sums import change_daily_sums
+from slurmscope.archive.job_rows import ColumnValues, finding_values, job_values, node_values, run_key
 from slurmscope.archive.report_coding import Encoded, encode_report
 from slurmscope.archive.tables import CURVES, FINDINGS, INCOMPLETE, JOB_NODES, JOBS, REPORTS, RUN_TABLES
-from slurmscope.archive.wait_times import WaitChanges
+from slurmscope.archive.wait_times import change_waits
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId
 
 CHUNK_ROWS = 500
 """How many rows are named in one statement."""
@@ -31,15 +32,15 @@ class Prepared(NamedTuple):
     encoded: Encoded
 
 
-def prepare_reports(reports: Iterable[JobReport]) -> Mapping[RunKey, Prepared]:
+def prepare_reports(reports: Iterable[JobReport]) -> Mapping[RunId, Prepared]:
     """Do the work that needs no connection; of two reports of one run the later counts."""
     prepared = (Prepared(report, job_values(report), encode_report(report)) for report in reports)
     return {run_key(one.values): one for one in prepared}
 
 
-def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -> None:
+def write_reports(connection: Connection, prepared: Mapping[RunId, Prepared]) -> None:
     """Write reports within the caller's transaction."""
-    changes, waits = SumChanges(), WaitChanges()
+    taken, added = list[ColumnValues](), list[ColumnValues]()
     # Always in the same order, so that two writers cannot deadlock.
     for keys in _chunks(sorted(prepared)):
         older = _rows_of_runs(connection, keys)
@@ -48,14 +49,13 @@ def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -
         newer = [prepared[key] for key in keys]
         run_ids = _insert_runs(connection, newer)
         record_outcomes(connection, [(run_ids[run_key(one.values)], one.values) for one in newer], older)
-        for change in (changes, waits):
-            change.take(older)
-            change.add(one.values for one in newer)
-    changes.write(connection)
-    waits.write(connection)
+        taken += older
+        added += (one.values for one in newer)
+    change_daily_sums(connection, taken, added)
+    change_waits(connection, taken, added)
 
 
-def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[ColumnValues]:
+def _rows_of_runs(connection: Connection, keys: Sequence[RunId]) -> list[ColumnValues]:
     """Find runs by their job numbers, which every database does quickly, and sort out the others here."""
     statement = select(JOBS).where(JOBS.c.job_id.in_({key.job_id for key in keys})).with_for_update()
     wanted = set(keys)
@@ -63,11 +63,11 @@ def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[Column
     return [row for row in rows if run_key(row) in wanted]
 
 
-def _ids_of_runs(connection: Connection, keys: Sequence[RunKey]) -> Mapping[RunKey, int]:
+def _ids_of_runs(connection: Connection, keys: Sequence[RunId]) -> Mapping[RunId, int]:
     """Return the IDs of rows that this transaction wrote: they need no lock, which would write each of them again."""
-    columns = [JOBS.c[name] for name in RunKey._fields]
+    columns = [JOBS.c[name] for name in RunId._fields]
     statement = select(JOBS.c.run_id, *columns).where(JOBS.c.job_id.in_({key.job_id for key in keys}))
-    return {RunKey(*key): run_id for run_id, *key in connection.execute(statement)}
+    return {RunId(*key): run_id for run_id, *key in connection.execute(statement)}
 
 
 def _delete_runs(connection: Connection, rows: Sequence[ColumnValues]) -> None:
@@ -77,7 +77,7 @@ def _delete_runs(connection: Connection, rows: Sequence[ColumnValues]) -> None:
             connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
 
 
-def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> Mapping[RunKey, int]:
+def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> Mapping[RunId, int]:
     connection.execute(insert(JOBS), [one.values for one in chunk])
     run_ids = _ids_of_runs(connection, [run_key(one.values) for one in chunk])
     named = [(run_ids[run_key(one.values)], one) for one in chunk]

@@ -86,8 +86,8 @@ def make_session_lock(url: URL, settings: ArchiveSettings, name: str) -> Session
     hurried = replace(settings, timeout=min(settings.timeout, LONGEST_ANSWER_SECONDS))
     driver = choose_driver(url, hurried)
     engine = create_engine(
-        driver.make_url(url),
-        connect_args=dict(driver.lock_connect_arguments()),
+        url.set(drivername=driver.name),
+        connect_args=dict(driver.lock_arguments),
         hide_parameters=True,
         isolation_level="AUTOCOMMIT",
         poolclass=NullPool,

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.settings import parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
 
 DEFAULT_URL = "sqlite:////var/lib/slurmscope/archive.db"
 
@@ -78,19 +77,12 @@ class ArchiveSettings:
 
     url: str = setting(
         DEFAULT_URL,
-        help="Job archive: SQLite file, mariadb://USER@HOST/NAME or postgresql://USER@HOST/NAME.",
+        "Job archive: SQLite file, mariadb://USER@HOST/NAME or postgresql://USER@HOST/NAME.",
         parse=parse_archive_url,
         metavar="URL",
     )
-    password_file: Path | None = setting(
-        None,
-        help="File with the password of the database user; it is read for every new connection.",
-        parse=parse_path,
-        metavar="FILE",
+    password_file: Path | None = file_path(
+        None, "File with the password of the database user; it is read for every new connection."
     )
-    timeout: float = setting(
-        10.0,
-        help="Timeout for queries to the archive database.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
+    timeout: float = 10.0
+    """Timeout for queries to the archive database."""

@@ -12,13 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, func, select
 
-from slurmscope.archive.engine import ArchiveConflict, Database
+from slurmscope.archive.engine import Database
 from slurmscope.archive.interface import (
     GroupBy,
     JobFilter,
     JobPage,
     PagePosition,
-    RunId,
     TotalOrder,
     UseTotal,
 )
@@ -45,6 +44,7 @@ from slurmscope.archive.wait_times import read_waiting_times
 from slurmscope.core.errors import ArchiveError
 from slurmscope.core.log import fields
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import WaitingTime
 
@@ -76,18 +76,16 @@ class SqlArchive:
     """Implement ``interface.Archive`` for any thread, and delete what is old."""
 
     def __init__(self, database: Database) -> None:
-        """Set the database, which is closed with the archive."""
         self.database = database
         self._saves = 0
         self._counting = threading.Lock()
         self._drop_at = 0.0
 
     def save(self, reports: Sequence[JobReport]) -> None:
-        """Keep reports, in place of older ones of the same runs, all or none."""
         prepared = prepare_reports(reports)
         if not prepared:
             return
-        self._write(lambda connection: write_reports(connection, prepared))
+        self.database.write(lambda connection: write_reports(connection, prepared))
         with self._counting:
             self._saves += 1
             is_due = self._saves % SAVES_BETWEEN_LOOKS == 0
@@ -95,7 +93,6 @@ class SqlArchive:
             self._refresh_statistics()
 
     def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
-        """Return the runs of the job with this unique number, newest first; none if the viewer may not see them."""
         if not 0 <= job_id < 2**63:
             return ()
         source = JOBS.join(REPORTS, REPORTS.c.run_id == JOBS.c.run_id)
@@ -106,7 +103,6 @@ class SqlArchive:
         return tuple(decode_report(row.body, row.curves) for row in rows)
 
     def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
-        """Return jobs by the number users write: 12, 12_3, 12+1; for a whole array see ``list_jobs``."""
         statement = select(*LIST_COLUMNS).where(JOBS.c.shown_id == valid_text(shown_id))
         return tuple(as_job_row(row) for row in self._query(_newest(statement, viewer, cluster)))
 
@@ -154,7 +150,6 @@ class SqlArchive:
             return count_jobs(connection, viewer, wanted, metric)
 
     def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
-        """Return how long jobs of each shape waited that were submitted since this day; it contains no names."""
         with self.database.reading() as connection:
             return read_waiting_times(connection, since_seconds, cluster=cluster, partition=partition)
 
@@ -163,7 +158,7 @@ class SqlArchive:
         statement = select(*_RUN_COLUMNS).where(JOBS.c.is_unfinished.is_(True))
         if cluster:
             statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
-        return frozenset((row.cluster, row.job_id, row.submit_seconds) for row in self._query(statement))
+        return frozenset(map(RunId._make, self._query(statement)))
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return which runs of these jobs are kept and had ended."""
@@ -171,7 +166,7 @@ class SqlArchive:
         for begin in range(0, len(job_ids), NUMBERS_AT_ONCE):
             some = job_ids[begin : begin + NUMBERS_AT_ONCE]
             ended = select(*_RUN_COLUMNS).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
-            known.update(tuple(row) for row in self._query(ended))
+            known.update(map(RunId._make, self._query(ended)))
         return frozenset(known)
 
     def incomplete_runs(self, *, cluster: str) -> dict[RunId, int]:
@@ -180,10 +175,9 @@ class SqlArchive:
         statement = select(*_RUN_COLUMNS, INCOMPLETE.c.end_seconds.label("end")).select_from(source)
         statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
         rows = self._query(statement.order_by(INCOMPLETE.c.end_seconds).limit(MAX_INCOMPLETE))
-        return {(row.cluster, row.job_id, row.submit_seconds): row.end for row in rows}
+        return {RunId(row.cluster, row.job_id, row.submit_seconds): row.end for row in rows}
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the clusters that have jobs in the archive, by name."""
         names: list[str] = []
         with self.database.reading() as connection:
             # One lookup in an index for each name, instead of a list of all jobs.
@@ -201,7 +195,7 @@ class SqlArchive:
         """Make partitions ahead; without them, rows are in the one for the rest, and are deleted one by one."""
         newest = self.newest_submit_seconds()
         if newest is not None:
-            self._write(partial(prepare_weeks, now_seconds=min(newest, int(time.time()))))
+            self.database.write(partial(prepare_weeks, now_seconds=min(newest, int(time.time()))))
 
     def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time, 10,000 at most; return the number of jobs."""
@@ -211,7 +205,7 @@ class SqlArchive:
 
     def thin_curves(self, before_seconds: int, points: int) -> int:
         """Thin curves of jobs that ended before this time, some of them; return the number of jobs that were read."""
-        return thin_old_curves(self.database, self._write, before_seconds, points)
+        return thin_old_curves(self.database, before_seconds, points)
 
     def delete_jobs(self, before_seconds: int) -> int:
         """Delete jobs that ended before this time, and update the sums; return their number.
@@ -231,7 +225,9 @@ class SqlArchive:
         if now < self._drop_at:
             return 0
         try:
-            while (jobs := self._write(partial(drop_week, table=table, before_seconds=before_seconds))) is not None:
+            while (
+                jobs := self.database.write(partial(drop_week, table=table, before_seconds=before_seconds))
+            ) is not None:
                 dropped += jobs
                 if time.monotonic() > now + DELETE_SECONDS:
                     break
@@ -245,7 +241,7 @@ class SqlArchive:
             days = find_old_days(connection, before_seconds)
         deleted, until = 0, time.monotonic() + DELETE_SECONDS
         for day in days:
-            deleted += self._write(partial(delete_day, day=day, before_seconds=before_seconds))
+            deleted += self.database.write(partial(delete_day, day=day, before_seconds=before_seconds))
             if time.monotonic() > until:
                 break
         return deleted
@@ -265,15 +261,6 @@ class SqlArchive:
         with self.database.reading() as connection:
             return connection.execute(statement).all()
 
-    def _write(self, write: Callable[[Connection], Any]) -> Any:
-        """Write in one transaction; retry once if another writer changed the same jobs."""
-        try:
-            with self.database.writing() as connection:
-                return write(connection)
-        except ArchiveConflict:
-            with self.database.writing() as connection:
-                return write(connection)
-
     def _refresh_statistics(self) -> None:
         """Run ANALYZE on SQLite; statistics of small tables would be wrong as soon as they grow."""
         with self.database.reading() as connection:
@@ -285,7 +272,7 @@ class SqlArchive:
         """Delete little by little: a long transaction would keep other writers waiting."""
         deleted, until = 0, time.monotonic() + DELETE_SECONDS
         for _ in range(DELETE_BATCHES):
-            count = self._write(delete)
+            count = self.database.write(delete)
             deleted += count
             if count < DELETE_ROWS or time.monotonic() > until:
                 break

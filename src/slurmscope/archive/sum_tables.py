@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, Table, bindparam, delete
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from slurmscope.archive.columns import METADATA, TABLE_OPTIONS, name_type
+from slurmscope.archive.columns import make_table, name_type
 from slurmscope.archive.texts import CLUSTER_LENGTH, RULE_LENGTH, STATE_LENGTH
 
 NO_RULE = ""
@@ -35,9 +35,8 @@ def _sums(*names: str) -> list[Column[int]]:
 
 # Sums of ``span`` days from a day on, counted from 1970: single days, and blocks of them.
 # Thousandths of seconds, as whole numbers: what is added and subtracted again leaves exactly nothing.
-DAILY = Table(
-    "slurmscope_daily_sums",
-    METADATA,
+DAILY = make_table(
+    "daily_sums",
     Column("rule", name_type(RULE_LENGTH), primary_key=True),
     Column("span", Integer, primary_key=True, autoincrement=False),
     Column("day", Integer, primary_key=True, autoincrement=False),
@@ -50,14 +49,12 @@ DAILY = Table(
     Index("slurmscope_daily_user", "user", "rule", "span", "day"),
     Index("slurmscope_daily_account", "account", "rule", "span", "day"),
     sqlite_with_rowid=False,
-    **TABLE_OPTIONS,
 )
 
 # The same sums over all jobs by one name of theirs, so that those of all users are added up over a
 # year without reading those of every user in every partition. ``dimension`` is the column of the name, or "rule".
-TOTALS = Table(
-    "slurmscope_totals",
-    METADATA,
+TOTALS = make_table(
+    "totals",
     Column("dimension", name_type(STATE_LENGTH), primary_key=True),
     Column("span", Integer, primary_key=True, autoincrement=False),
     Column("day", Integer, primary_key=True, autoincrement=False),
@@ -67,14 +64,12 @@ TOTALS = Table(
     *_sums(*_LOSSES),
     Index("slurmscope_totals_name", "name", "dimension", "span", "day"),
     sqlite_with_rowid=False,
-    **TABLE_OPTIONS,
 )
 
 # How many jobs of a shape waited how long, by the day of submission. Classes are numbered as
 # ``model.waiting_times`` does.
-WAITS = Table(
-    "slurmscope_waits",
-    METADATA,
+WAITS = make_table(
+    "waits",
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
     Column("partition", name_type(), primary_key=True),
@@ -83,14 +78,12 @@ WAITS = Table(
     Column("wait_class", Integer, primary_key=True, autoincrement=False),
     Column("jobs", BigInteger, nullable=False),
     sqlite_with_rowid=False,
-    **TABLE_OPTIONS,
 )
 
 # Sums of the outcomes of advice by month, counted from the year 0; they are kept when jobs are
 # deleted. Thousandths of seconds, and of GiB-seconds, as whole numbers.
-ADVICE_SUMS = Table(
-    "slurmscope_advice_sums",
-    METADATA,
+ADVICE_SUMS = make_table(
+    "advice_sums",
     Column("month", Integer, primary_key=True, autoincrement=False),
     Column("rule", name_type(RULE_LENGTH), primary_key=True),
     Column("user", name_type(), primary_key=True),
@@ -100,20 +93,20 @@ ADVICE_SUMS = Table(
     Index("slurmscope_advice_sums_user", "user", "month"),
     Index("slurmscope_advice_sums_account", "account", "month"),
     sqlite_with_rowid=False,
-    **TABLE_OPTIONS,
 )
 
 
 def change_sums(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add to the sums of a table, and delete those without jobs."""
+    """Add to the sums of a table, and delete rows of which nothing is left."""
     if not rows:
         return
     connection.execute(add_to_sums(connection.dialect.name, table), rows)
-    keys = tuple(table.primary_key)
-    smaller = [{f"old_{key.name}": row[key.name] for key in keys} for row in rows if row["jobs"] < 0]
+    keys, sums = tuple(table.primary_key), [column for column in table.c if not column.primary_key]
+    smaller = [row for row in rows if any(row[column.name] < 0 for column in sums)]
     if smaller:
         same = (key == bindparam(f"old_{key.name}") for key in keys)
-        connection.execute(delete(table).where(*same, table.c.jobs == 0), smaller)
+        old_keys = [{f"old_{key.name}": row[key.name] for key in keys} for row in smaller]
+        connection.execute(delete(table).where(*same, *(column == 0 for column in sums)), old_keys)
 
 
 def add_to_sums(dialect: str, table: Table) -> Any:

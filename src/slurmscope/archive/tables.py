@@ -10,29 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Text
 from sqlalchemy.types import TypeEngine
 
-from slurmscope.archive.columns import (
-    BODY_TYPE,
-    METADATA,
-    PARTITION_OPTIONS,
-    RUN_TYPE,
-    TABLE_OPTIONS,
-    add_rest,
-    name_type,
-)
+from slurmscope.archive.columns import BODY_TYPE, PARTITION_OPTIONS, RUN_TYPE, make_table, name_type
 from slurmscope.archive.job_columns import ARCHIVED_COLUMNS, ColumnType, JobColumn
 from slurmscope.archive.texts import CLUSTER_LENGTH, RULE_LENGTH, SHOWN_LENGTH, STATE_LENGTH, TITLE_LENGTH
 
 SCHEMA_VERSION = 1
 
-SCHEMA = Table(
-    "slurmscope_schema",
-    METADATA,
+SCHEMA = make_table(
+    "schema",
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("version", Integer, nullable=False),
-    **TABLE_OPTIONS,
 )
 
 _TYPES: Mapping[ColumnType, TypeEngine[Any]] = {
@@ -47,9 +37,8 @@ def _type_of(column: JobColumn) -> TypeEngine[Any]:
     return _TYPES.get(column.type) or name_type(column.length)
 
 
-JOBS = Table(
-    "slurmscope_jobs",
-    METADATA,
+JOBS = make_table(
+    "jobs",
     Column("run_id", RUN_TYPE, primary_key=True),
     *(Column(name, _type_of(column), nullable=column.is_nullable) for name, column in ARCHIVED_COLUMNS.items()),
     Column("is_unfinished", Boolean, nullable=False),
@@ -76,12 +65,10 @@ JOBS = Table(
     Index("slurmscope_jobs_cluster_user", "cluster", "user", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_cluster_partition", "cluster", "partition", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_cluster_state", "cluster", "state", "submit_seconds", "job_id"),
-    **TABLE_OPTIONS,
 )
 
-FINDINGS = Table(
-    "slurmscope_findings",
-    METADATA,
+FINDINGS = make_table(
+    "findings",
     Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("rule", name_type(RULE_LENGTH), primary_key=True),
     Column("severity", name_type(STATE_LENGTH), nullable=False),
@@ -94,13 +81,11 @@ FINDINGS = Table(
     Index("slurmscope_findings_rule", "rule", "submit_seconds", "job_id"),
     Index("slurmscope_findings_user", "user", "rule", "submit_seconds", "job_id"),
     Index("slurmscope_findings_account", "account", "rule", "submit_seconds", "job_id"),
-    **TABLE_OPTIONS,
 )
 
 # Which nodes a job ran on. A page of one node is found without looking at other jobs.
-JOB_NODES = Table(
-    "slurmscope_job_nodes",
-    METADATA,
+JOB_NODES = make_table(
+    "job_nodes",
     Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("node", name_type(), primary_key=True),
     Column("user", name_type(), nullable=False),
@@ -109,45 +94,35 @@ JOB_NODES = Table(
     Column("job_id", BigInteger, nullable=False),
     Index("slurmscope_job_nodes_node", "node", "submit_seconds", "job_id"),
     sqlite_with_rowid=False,
-    **TABLE_OPTIONS,
 )
 
 # Ended runs without numbers that the time series server may return later.
-INCOMPLETE = Table(
-    "slurmscope_incomplete",
-    METADATA,
+INCOMPLETE = make_table(
+    "incomplete",
     Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("end_seconds", BigInteger, nullable=False),
-    **TABLE_OPTIONS,
 )
 
-REPORTS = Table(
-    "slurmscope_reports",
-    METADATA,
+REPORTS = make_table(
+    "reports",
     Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("version", Integer, nullable=False),
     Column("body", BODY_TYPE, nullable=False),
-    **TABLE_OPTIONS,
     **PARTITION_OPTIONS,
 )
-add_rest(REPORTS)
 
-CURVES = Table(
-    "slurmscope_curves",
-    METADATA,
+CURVES = make_table(
+    "curves",
     Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("submit_seconds", BigInteger, nullable=False),
     Column("body", BODY_TYPE, nullable=False),
     Index("slurmscope_curves_submit", "submit_seconds"),
-    **TABLE_OPTIONS,
     **PARTITION_OPTIONS,
 )
-add_rest(CURVES)
 
 # What the later of two runs of the same name made of the advice that the earlier one got.
-ADVICE = Table(
-    "slurmscope_advice",
-    METADATA,
+ADVICE = make_table(
+    "advice",
     Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("rule", name_type(RULE_LENGTH), primary_key=True),
     Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
@@ -171,36 +146,28 @@ ADVICE = Table(
     Column("advised_memory_bytes", Double),
     Column("advised_time_limit_seconds", BigInteger),
     Index("slurmscope_advice_advised", "advised_job_id", "cluster", "advised_submit_seconds"),
-    **TABLE_OPTIONS,
 )
 
-CHECKPOINTS = Table(
-    "slurmscope_checkpoints",
-    METADATA,
+CHECKPOINTS = make_table(
+    "checkpoints",
     Column("name", name_type(), primary_key=True),
     Column("value", Text, nullable=False),
-    **TABLE_OPTIONS,
 )
 
-MAILS = Table(
-    "slurmscope_mails",
-    METADATA,
+MAILS = make_table(
+    "mails",
     Column("recipient", name_type(), primary_key=True),
     Column("subject", name_type(), primary_key=True),
     Column("sent_seconds", BigInteger, nullable=False),
-    **TABLE_OPTIONS,
 )
 
-OPT_OUTS = Table(
-    "slurmscope_opt_outs",
-    METADATA,
+OPT_OUTS = make_table(
+    "opt_outs",
     Column("user", name_type(), primary_key=True),
-    **TABLE_OPTIONS,
 )
 
-TOKENS = Table(
-    "slurmscope_tokens",
-    METADATA,
+TOKENS = make_table(
+    "tokens",
     Column("token_id", RUN_TYPE, primary_key=True),
     Column("token_hash", name_type(64), nullable=False, unique=True),
     Column("name", name_type(), nullable=False),
@@ -209,25 +176,21 @@ TOKENS = Table(
     Column("created_seconds", BigInteger, nullable=False),
     Column("last_used_seconds", BigInteger),
     Column("expires_seconds", BigInteger),
-    **TABLE_OPTIONS,
 )
 
-AUDIT = Table(
-    "slurmscope_audit",
-    METADATA,
+AUDIT = make_table(
+    "audit",
     Column("audit_id", RUN_TYPE, primary_key=True),
     Column("at_seconds", BigInteger, nullable=False),
     Column("viewer", name_type(), nullable=False),
     Column("role", name_type(STATE_LENGTH), nullable=False),
     Column("route", name_type(), nullable=False),
     Column("subject", name_type(TITLE_LENGTH), nullable=False),
-    **TABLE_OPTIONS,
 )
 
 # Notes and tags of staff, and saved filters of job lists.
-NOTES = Table(
-    "slurmscope_notes",
-    METADATA,
+NOTES = make_table(
+    "notes",
     Column("note_id", RUN_TYPE, primary_key=True),
     Column("kind", name_type(STATE_LENGTH), nullable=False),
     Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
@@ -236,12 +199,10 @@ NOTES = Table(
     Column("at_seconds", BigInteger, nullable=False),
     Column("text", Text, nullable=False),
     Index("slurmscope_notes_name", "name", "kind", "cluster"),
-    **TABLE_OPTIONS,
 )
 
-TAGS = Table(
-    "slurmscope_tags",
-    METADATA,
+TAGS = make_table(
+    "tags",
     Column("name", name_type(), primary_key=True),
     Column("kind", name_type(STATE_LENGTH), primary_key=True),
     Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
@@ -249,19 +210,16 @@ TAGS = Table(
     Column("author", name_type(), nullable=False),
     Column("at_seconds", BigInteger, nullable=False),
     Index("slurmscope_tags_tag", "tag", "at_seconds"),
-    **TABLE_OPTIONS,
 )
 
-VIEWS = Table(
-    "slurmscope_views",
-    METADATA,
+VIEWS = make_table(
+    "views",
     Column("view_id", RUN_TYPE, primary_key=True),
     Column("owner", name_type(), nullable=False),
     Column("name", name_type(), nullable=False),
     Column("query", Text, nullable=False),
     Column("is_shared", Boolean, nullable=False),
     Index("slurmscope_views_owner", "owner", "name"),
-    **TABLE_OPTIONS,
 )
 
 RUN_TABLES = (FINDINGS, JOB_NODES, ADVICE, INCOMPLETE, REPORTS, CURVES, JOBS)

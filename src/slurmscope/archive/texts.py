@@ -7,30 +7,15 @@ import hashlib
 import re
 
 NAME_LENGTH = 128
-
-
 CLUSTER_LENGTH = 64
-
-
 STATE_LENGTH = 32
-
-
 RULE_LENGTH = 64
-
-
 SHOWN_LENGTH = 64
-
-
 TITLE_LENGTH = 512
-
-
 RULE_SEPARATOR = ","
 """Between the rules of one job."""
 
-
 _INVALID = re.compile("[\x00\ud800-\udfff]")
-
-
 _DIGEST_LENGTH = 16
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -55,12 +55,7 @@ class ThinningProgress(NamedTuple):
     """Up to this one they belong to this pass."""
 
 
-def thin_old_curves(
-    database: Database,
-    write: Callable[[Callable[[Connection], None]], None],
-    before_seconds: int,
-    points: int,
-) -> int:
+def thin_old_curves(database: Database, before_seconds: int, points: int) -> int:
     """Thin curves of jobs that ended before a time, for some seconds; return how many were read, 0 only at the end."""
     read, until = 0, time.monotonic() + MAX_SECONDS
     with database.reading() as connection:
@@ -78,7 +73,7 @@ def thin_old_curves(
             if time.monotonic() > until:
                 last = _after(progress, row)
                 break
-        write(partial(_store, thinned=thinned, progress=last))
+        database.write(partial(_store, thinned=thinned, progress=last))
         if time.monotonic() > until:
             return max(read, 1)
     return read

@@ -280,27 +280,10 @@ def _amounts() -> tuple[ColumnElement[Any], ...]:
 
 
 def _as_total(key: str, sums: list[float]) -> UseTotal:
-    jobs, *milliseconds = sums[:7]
-    jobs_with_findings, *others = sums[7:]
-    cores, measured_cores, used_cores, gpus, measured_gpus, used_gpus = (value / 1000 for value in milliseconds)
-    blocked, failed, timeout, unused, failed_gpus, timeout_gpus, unused_gpus = (value / 1000 for value in others)
+    named = dict(zip(TOTAL_SUMS, sums, strict=True))
+    seconds = {name.replace("milli", ""): value / 1000 for name, value in named.items() if "milli" in name}
     return UseTotal(
-        key=key,
-        jobs=round(jobs),
-        core_seconds=cores,
-        measured_core_seconds=measured_cores,
-        used_core_seconds=used_cores,
-        gpu_seconds=gpus,
-        measured_gpu_seconds=measured_gpus,
-        used_gpu_seconds=used_gpus,
-        jobs_with_findings=round(jobs_with_findings),
-        blocked_core_seconds=blocked,
-        failed_core_seconds=failed,
-        timeout_core_seconds=timeout,
-        unused_core_seconds=unused,
-        failed_gpu_seconds=failed_gpus,
-        timeout_gpu_seconds=timeout_gpus,
-        unused_gpu_seconds=unused_gpus,
+        key=key, jobs=round(named["jobs"]), jobs_with_findings=round(named["jobs_with_findings"]), **seconds
     )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, func, select
 
-from slurmscope.archive.sum_tables import WAITS, add_to_sums
+from slurmscope.archive.sum_tables import WAITS, change_sums
 from slurmscope.archive.texts import cluster_name, person_name
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.wait_times import (
@@ -25,44 +25,15 @@ from slurmscope.jobs.wait_times import (
 
 MAX_GROUPS = 100_000
 
-_KEYS = tuple(column.name for column in WAITS.primary_key)
+Rows = Iterable[Mapping[str, Any]]
 
 
-class WaitKey(NamedTuple):
-    """Name one counter, in the order of the key columns."""
-
-    day: int
-    cluster: str
-    partition: str
-    cores_class: int
-    limit_class: int
-    wait_class: int
-
-
-class WaitChanges:
-    """Collect the changes of the counters."""
-
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self._jobs = Counter[WaitKey]()
-
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        self._jobs.update(_wait_keys(rows))
-
-    def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Count jobs out."""
-        self._jobs.subtract(_wait_keys(rows))
-
-    def write(self, connection: Connection) -> None:
-        """Change the counters; always in the same order, so that two writers cannot wait for each other."""
-        changed = [(key, jobs) for key, jobs in sorted(self._jobs.items()) if jobs]
-        if changed:
-            connection.execute(
-                add_to_sums(connection.dialect.name, WAITS), [{**key._asdict(), "jobs": jobs} for key, jobs in changed]
-            )
-        for key, jobs in changed:
-            if jobs < 0:
-                connection.execute(delete(WAITS).filter_by(**key._asdict()).where(WAITS.c.jobs <= 0))
+def change_waits(connection: Connection, taken: Rows, added: Rows = ()) -> None:
+    """Count jobs out and in; always in the same order, so that two writers cannot wait for each other."""
+    jobs = Counter(_wait_keys(added))
+    jobs.subtract(_wait_keys(taken))
+    changed = ((*key, count) for key, count in sorted(jobs.items()) if count)
+    change_sums(connection, WAITS, [dict(zip(WAITS.c.keys(), values, strict=True)) for values in changed])
 
 
 def read_waiting_times(
@@ -82,10 +53,11 @@ def read_waiting_times(
     return tuple(make_waiting_time(*key, jobs_by_class) for key, jobs_by_class in sorted(shapes.items()))
 
 
-def _wait_keys(rows: Iterable[Mapping[str, Any]]) -> Iterable[WaitKey]:
+def _wait_keys(rows: Rows) -> Iterable[tuple[int | str, ...]]:
+    """Yield the name of one counter for each job, in the order of the key columns."""
     for row in rows:
         if row["wait_seconds"] is not None and row["cpus"]:
-            yield WaitKey(
+            yield (
                 row["submit_seconds"] // DAY_SECONDS,
                 row["cluster"],
                 row["partition"],

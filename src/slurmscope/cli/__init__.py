@@ -64,6 +64,19 @@ class LazyGroup(click.Group):
         command: click.Command = module.make_command()
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; suggest the most similar one where there is none of this name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"{error.message}{hint}", ctx) from error
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; exit with 0 instead of 1 when the reader of a pipe has closed it."""
         try:

@@ -14,7 +14,7 @@ import click
 
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output import format_examples, write_text
+from slurmscope.cli.output import flag, format_examples, option, write_text
 from slurmscope.cli.roles import find_sections
 from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError
@@ -79,10 +79,10 @@ _EXAMPLES = (
 
 
 def make_command() -> click.Command:
-    """Build the group."""
-    group = click.Group("archive", help="Back up the archive of jobs.", epilog=format_examples(*_EXAMPLES))
-    group.add_command(_backup_command())
-    return group
+    commands = [_backup_command()]
+    return click.Group(
+        "archive", commands=commands, help="Back up the archive of jobs.", epilog=format_examples(*_EXAMPLES)
+    )
 
 
 def _backup_command() -> click.Command:
@@ -92,13 +92,8 @@ def _backup_command() -> click.Command:
         callback=_back_up,
         params=[
             click.Argument(["file"], type=path, metavar="FILE"),
-            click.Option(
-                ["--recorder"],
-                type=path,
-                metavar="FILE",
-                help="Also back up the samples of slurmscope up, to this file.",
-            ),
-            click.Option(["--force"], is_flag=True, help="Replace existing files."),
+            option("--recorder", "FILE", "Also back up the samples of slurmscope up, to this file.", path),
+            flag("--force", "Replace existing files."),
             *options_for(section for section in find_sections("up") if section.name in ("archive", "recorder")),
         ],
         help="Copy an archive in SQLite to FILE, also while the portal runs. FILE appears when it is complete.",

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output import write_text
-from slurmscope.cli.roles import find_sections
+from slurmscope.cli.options import SettingsCommand, archive_options, load_config
+from slurmscope.cli.output import option, write_text
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.log import escape
 from slurmscope.core.units import parse_seconds
@@ -23,33 +22,18 @@ if TYPE_CHECKING:
 
 
 def make_command() -> click.Command:
-    """Build the command."""
-    limit = click.Option(
-        ["--limit"],
-        type=click.IntRange(1, 1000),
-        default=100,
-        show_default=True,
-        metavar="N",
-        help="Maximum number of rows.",
-    )
-    before = click.Option(
-        ["--before"], type=click.IntRange(1), metavar="ID", help="List rows older than this id, to continue a list."
-    )
-    user = click.Option(["--user"], default="", metavar="NAME", help="List only access by this user.")
-    since = click.Option(["--since"], metavar="DURATION", help="List only access within this time, such as 12h or 7d.")
+    limit = option("--limit", "N", "Maximum number of rows.", click.IntRange(1, 1000), default=100)
+    before = option("--before", "ID", "List rows older than this id, to continue a list.", click.IntRange(1))
+    user = option("--user", "NAME", "List only access by this user.", default="")
+    since = option("--since", "DURATION", "List only access within this time, such as 12h or 7d.")
     return SettingsCommand(
         "audit",
         callback=_run,
-        params=[user, since, limit, before, *_settings()],
+        params=[user, since, limit, before, *archive_options()],
         help="List access by support staff and admins to other users' jobs in the portal, newest first.",
         examples=("slurmscope audit --since 7d", "slurmscope audit --user ada --limit 20"),
         shown=("archive.url",),
     )
-
-
-def _settings() -> list[click.Parameter]:
-    """Return the options for the archive; the configuration file may contain more settings."""
-    return options_for(section for section in find_sections("report") if section.name == "archive")
 
 
 def _run(*, user: str, since: str | None, limit: int, before: int | None, **given: object) -> int:

@@ -18,7 +18,6 @@ HINT = "make one with slurmscope run --format json --output FILE"
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     shape = click.Option(
         ["--format", "-f"],
         type=click.Choice(["text", "json"]),

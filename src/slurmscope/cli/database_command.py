@@ -11,42 +11,28 @@ import click
 from slurmscope.accounting.grant import GrantSettings, check, database_sections, grant, revoke
 from slurmscope.accounting.settings import AccountingSettings
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output import format_examples, show_checks
+from slurmscope.cli.output import flag, format_examples, show_checks
 from slurmscope.core.config import Config
 
 
 def make_command() -> click.Command:
-    """Build the group."""
-    group = click.Group(
-        "database",
-        help="Set up read access to jobs in Slurm's accounting database, instead of calling sacct.",
-        epilog=format_examples(_example("grant"), _example("check")),
-    )
-    group.add_command(
+    dry_run = flag("--dry-run is_dry_run", "Print the SQL statements without executing them.")
+    commands = [
         _command(
             "grant",
             _grant,
             "Create views of the job tables and a database user that can read only these. Run it as database "
             "administrator; run it again after adding a cluster, upgrading Slurm or changing the password.",
-            _dry_run(),
-        )
-    )
-    group.add_command(
-        _command(
-            "check",
-            _check,
-            "Check that the user can read the views and nothing else; exit with 1 if not.",
-        )
-    )
-    group.add_command(
-        _command("revoke", _revoke, "Drop the user, and the views that no other user can read.", _dry_run())
-    )
-    return group
-
-
-def _dry_run() -> click.Option:
-    return click.Option(
-        ["--dry-run", "is_dry_run"], is_flag=True, help="Print the SQL statements without executing them."
+            dry_run,
+        ),
+        _command("check", _check, "Check that the user can read the views and nothing else; exit with 1 if not."),
+        _command("revoke", _revoke, "Drop the user, and the views that no other user can read.", dry_run),
+    ]
+    return click.Group(
+        "database",
+        commands=commands,
+        help="Set up read access to jobs in Slurm's accounting database, instead of calling sacct.",
+        epilog=format_examples(_example("grant"), _example("check")),
     )
 
 
@@ -57,7 +43,7 @@ def _command(name: str, action: Callable[..., int], help: str, *more: click.Opti
         params=[*more, *options_for(database_sections())],
         help=help,
         examples=(_example(name), f"slurmscope database {name} --accounting.password-file accounting.password"),
-        shown=("accounting.host", "accounting.socket", "accounting.password-file", "database.admin-user"),
+        shown=("accounting.host", "accounting.password-file", "database.admin-user"),
     )
 
 

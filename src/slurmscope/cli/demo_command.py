@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.options import load_config
-from slurmscope.cli.output import format_examples
+from slurmscope.cli.output import format_examples, option
 from slurmscope.cli.up_command import make_exporters
 from slurmscope.core.config import own_environment
 from slurmscope.core.errors import ConfigError
@@ -30,26 +30,12 @@ CLUSTERS = (CLUSTER_NAME, "second", "third", "fourth")
 
 
 def make_command() -> click.Command:
-    """Build the command."""
-    port = click.Option(
-        ["--port"],
-        type=click.IntRange(1, 65535),
-        help=f"Port on 127.0.0.1; default is the first free port from {FIRST_PORT}.",
-    )
-    seed = click.Option(
-        ["--seed"],
-        type=click.IntRange(min=0),
-        default=1,
-        show_default=True,
-        help="Seed of the simulation; the same seed gives the same cluster.",
-    )
-    clusters = click.Option(
-        ["--clusters"],
-        type=click.IntRange(1, len(CLUSTERS)),
-        default=1,
-        show_default=True,
-        help="Number of clusters. Their nodes have equal names, and some of their jobs equal IDs.",
-    )
+    first = f"Port on 127.0.0.1; default is the first free port from {FIRST_PORT}."
+    port = option("--port", None, first, click.IntRange(1, 65535))
+    same = "Seed of the simulation; the same seed gives the same cluster."
+    seed = option("--seed", None, same, click.IntRange(min=0), default=1)
+    equal = "Number of clusters. Their nodes have equal names, and some of their jobs equal IDs."
+    clusters = option("--clusters", None, equal, click.IntRange(1, len(CLUSTERS)), default=1)
     return click.Command(
         "demo",
         callback=_run,

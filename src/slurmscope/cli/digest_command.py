@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output import write_text
+from slurmscope.cli.output import flag, option, write_text
 from slurmscope.cli.roles import find_local_sections
 from slurmscope.core.config import own_environment
 from slurmscope.core.errors import ConfigError
@@ -20,7 +20,6 @@ from slurmscope.mail.digest_sending import DigestOutcome, SendOutcome, run_diges
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     return SettingsCommand(
         "digest",
         callback=_run,
@@ -33,22 +32,15 @@ def make_command() -> click.Command:
 
 def _options() -> list[click.Parameter]:
     return [
-        click.Option(["--user", "users"], multiple=True, metavar="NAME", help="Send to this user; repeatable."),
-        click.Option(
-            ["--account", "accounts"],
-            multiple=True,
-            metavar="NAME",
-            help="Send to the coordinators of this account; repeatable.",
-        ),
-        click.Option(["--all-users"], is_flag=True, help="Send to every user whose jobs ended."),
-        click.Option(["--all-accounts"], is_flag=True, help="Send to the coordinators of all accounts."),
-        click.Option(["--to"], default="", metavar="ADDRESS", help="Send account digests to this address."),
-        click.Option(
-            ["--days"], type=click.IntRange(1, 366), default=7, show_default=True, metavar="N", help="Days to cover."
-        ),
-        click.Option(["--dry-run", "is_dry_run"], is_flag=True, help="Print the digests without sending them."),
-        click.Option(["--opt-out", "opt_outs"], multiple=True, metavar="USER", help="Stop digests for this user."),
-        click.Option(["--opt-in", "opt_ins"], multiple=True, metavar="USER", help="Resume digests for this user."),
+        option("--user users", "NAME", "Send to this user; repeatable.", multiple=True),
+        option("--account accounts", "NAME", "Send to the coordinators of this account; repeatable.", multiple=True),
+        flag("--all-users", "Send to every user whose jobs ended."),
+        flag("--all-accounts", "Send to the coordinators of all accounts."),
+        option("--to", "ADDRESS", "Send account digests to this address.", default=""),
+        option("--days", "N", "Days to cover.", click.IntRange(1, 366), default=7),
+        flag("--dry-run is_dry_run", "Print the digests without sending them."),
+        option("--opt-out opt_outs", "USER", "Stop digests for this user.", multiple=True),
+        option("--opt-in opt_ins", "USER", "Resume digests for this user.", multiple=True),
     ]
 
 

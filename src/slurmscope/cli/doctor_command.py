@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import click
@@ -15,8 +15,9 @@ from slurmscope import __version__
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.output import format_examples, show_checks
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
+from slurmscope.core.check import Check
 from slurmscope.core.config import Config, own_environment
-from slurmscope.exporter.doctor import Examination, check_certificate, examine
+from slurmscope.exporter.doctor import check_certificate, examine
 from slurmscope.exporter.exporter import configure_log, enabled_collectors
 from slurmscope.exporter.output_settings import WebSettings
 
@@ -40,9 +41,9 @@ def _role_command(name: str) -> click.Command:
     def run(*, json: bool, **given: object) -> int:
         config = _load_quietly(name, given)
         with closing(role.make_exporter(lambda: config).open_features(config)) as features:
-            examination = examine(features, [e.collector for e in enabled_collectors(role.collectors, config)])
+            checks = examine(features, [e.collector for e in enabled_collectors(role.collectors, config)])
         certificate = check_certificate(config.of(WebSettings).config_file)
-        return _report(name, Examination(checks=(*examination.checks, *certificate)), as_json=json)
+        return _report(name, (*checks, *certificate), as_json=json)
 
     params = [_json_option(), *options_for(role.sections())]
     return SettingsCommand(name, callback=run, params=params, help=_help(name), examples=_examples(name))
@@ -52,8 +53,7 @@ def _portal_command() -> click.Command:
     def run(*, json: bool, **given: object) -> int:
         from slurmscope.portal.checks import examine_portal
 
-        examination = examine_portal(_load_quietly("portal", given), own_environment())
-        return _report("portal", examination, as_json=json)
+        return _report("portal", examine_portal(_load_quietly("portal", given), own_environment()), as_json=json)
 
     params = [_json_option(), *options_for(find_sections("portal"))]
     return SettingsCommand("portal", callback=run, params=params, help=_help("portal"), examples=_examples("portal"))
@@ -80,25 +80,24 @@ def _load_quietly(name: str, given: Mapping[str, object]) -> Config:
     return config
 
 
-def _report(name: str, examination: Examination, *, as_json: bool) -> int:
+def _report(name: str, checks: Sequence[Check], *, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps(_describe(name, examination), indent=2))
+        click.echo(json.dumps(_describe(name, checks), indent=2))
     else:
-        show_checks(examination.checks)
-    return 0 if examination.is_healthy else 1
+        show_checks(checks)
+    return 0 if all(check.is_good for check in checks) else 1
 
 
-def _describe(name: str, examination: Examination) -> dict[str, object]:
+def _describe(name: str, checks: Sequence[Check]) -> dict[str, object]:
     """Return the result with the versions that a bug report needs."""
-    checks = [
-        {"name": check.name, "ok": check.is_good, "message": check.message, "advice": check.advice}
-        for check in examination.checks
+    described = [
+        {"name": check.name, "ok": check.is_good, "message": check.message, "advice": check.advice} for check in checks
     ]
     return {
         "role": name,
-        "healthy": examination.is_healthy,
+        "healthy": all(check.is_good for check in checks),
         "slurmscope_version": __version__,
         "python_version": platform.python_version(),
         "kernel": platform.release(),
-        "checks": checks,
+        "checks": described,
     }

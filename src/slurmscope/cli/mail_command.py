@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output import option
 from slurmscope.cli.report_command import cluster_option, find_report
 from slurmscope.cli.roles import find_local_sections
 from slurmscope.core.config import own_environment
@@ -20,18 +21,11 @@ from slurmscope.reports.sources import read_clusters
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     words = click.Argument(["words"], nargs=-1, required=True, metavar="JOBID | RECIPIENT")
-    subject = click.Option(["--subject", "-s"], help="Subject line from Slurm (as MailProg).")
-    to = click.Option(["--to"], metavar="ADDRESS", help="Send to this address instead of the job owner.")
-    wait = click.Option(
-        ["--wait"],
-        type=click.FloatRange(0, 600),
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Time to wait for the end of the job in accounting (as MailProg).",
-    )
+    subject = option("--subject -s", None, "Subject line from Slurm (as MailProg).")
+    to = option("--to", "ADDRESS", "Send to this address instead of the job owner.")
+    waits = "Time to wait for the end of the job in accounting (as MailProg)."
+    wait = option("--wait", "SECONDS", waits, click.FloatRange(0, 600), default=30.0)
     return SettingsCommand(
         "mail",
         callback=_run,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.options import CONFIG_FILE_VARIABLE, load_config
-from slurmscope.cli.output import format_examples, wants_color, write_text
+from slurmscope.cli.options import config_file_option, load_config
+from slurmscope.cli.output import format_examples, option, wants_color, write_text
 from slurmscope.cli.roles import all_collectors, feature_metrics, find_role
 from slurmscope.core.log import escape
 from slurmscope.exporter.collector import Role
@@ -31,7 +31,6 @@ this node once and compares that. Values that slurmscope corrects on purpose are
 
 
 def make_command() -> click.Command:
-    """Build the group."""
     examples = (
         "slurmscope migrate check http://controller:9092/metrics",
         "slurmscope migrate check http://n1:9092/metrics --against http://n1:9341",
@@ -49,30 +48,15 @@ def make_command() -> click.Command:
 
 
 def _options() -> list[click.Parameter]:
+    tolerance = "Relative difference of values to ignore, such as 0.05."
     return [
         click.Argument(["old"], metavar="OLD"),
-        click.Option(
-            ["--against"],
-            multiple=True,
-            metavar="URL|FILE",
-            help="Page of slurmscope; repeatable, for the pages of both exporters.",
+        option(
+            "--against", "URL|FILE", "Page of slurmscope; repeatable, for the pages of both exporters.", multiple=True
         ),
-        click.Option(
-            ["--tolerance"],
-            type=click.FloatRange(0, 1000),
-            default=DEFAULT_TOLERANCE,
-            show_default=True,
-            metavar="RATIO",
-            help="Relative difference of values to ignore, such as 0.05.",
-        ),
+        option("--tolerance", "RATIO", tolerance, click.FloatRange(0, 1000), default=DEFAULT_TOLERANCE),
         click.Option(["--format"], type=click.Choice(["text", "json"]), default="text", help="Format of the result."),
-        click.Option(
-            ["--config.file", "config_file"],
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            envvar=CONFIG_FILE_VARIABLE,
-            help="Configuration of slurmscope, without --against.",
-        ),
+        config_file_option("Configuration of slurmscope, without --against."),
     ]
 
 

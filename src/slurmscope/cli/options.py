@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
-from slurmscope.cli.output import format_examples
+from slurmscope.cli.output import format_examples, option
 from slurmscope.cli.roles import ROLE_NAMES, all_collectors, find_sections, keys_of_others
 from slurmscope.core.config import Config, find_replacement, load, own_environment
 from slurmscope.core.settings import Section, Setting, environment_name
@@ -114,7 +114,14 @@ REMOVED = {
 }
 """Flags of replaced tools that have no counterpart, and what to do instead."""
 
+EMPTY_FLAGS = frozenset(
+    {*(name for name in REMOVED if name.endswith("-cli")), "web.listen-address", "web.telemetry-path", "web.log-level",
+     "trace.path", "metrics.exclude"}
+)  # fmt: skip
+"""Flags of the older exporter that are as good as absent when they are empty."""
+
 _ANY = re.compile(r"--?(?P<name>[a-zA-Z][a-zA-Z0-9.-]*)(?:=.*)?\Z", re.DOTALL)
+_EMPTY = re.compile(r"--?(?P<name>[a-z.-]+)(?P<sign>=?)\Z")
 _LONG = re.compile(r"--?(?P<name>[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)(?:=(?P<value>.*))?\Z", re.DOTALL)
 _BOOLEANS = {"true": "", "t": "", "1": "", "false": "no-", "f": "no-", "0": "no-"}
 
@@ -124,9 +131,24 @@ def translate(arguments: Sequence[str], booleans: Collection[str]) -> list[str]:
 
     ``booleans`` are the flags that take no value.
     """
+    arguments = _drop_empty(arguments)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     translated = [new for argument in arguments[:end] for new in _translate_one(argument, booleans)]
     return translated + list(arguments[end:])
+
+
+def _drop_empty(arguments: Sequence[str]) -> list[str]:
+    """Leave out flags that are empty: ``-trace.path=``, or the same with an empty argument after it."""
+    kept: list[str] = []
+    waiting = list(arguments)
+    while waiting and waiting[0] != "--":
+        argument = waiting.pop(0)
+        match = _EMPTY.match(argument)
+        if match is None or match["name"] not in EMPTY_FLAGS or not (match["sign"] or waiting[:1] == [""]):
+            kept.append(argument)
+        elif not match["sign"]:
+            waiting.pop(0)
+    return kept + waiting
 
 
 def explain_removed(arguments: Iterable[str]) -> str:
@@ -231,13 +253,6 @@ class SettingsCommand(click.Command):
 
 def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
     """Return one option per setting that has a flag, ``--config.file`` and ``--help-all``."""
-    config_file = click.Option(
-        ["--config.file", "config_file"],
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        envvar=CONFIG_FILE_VARIABLE,
-        help="TOML configuration file.",
-    )
     help_all = click.Option(
         ["--help-all"],
         is_flag=True,
@@ -247,7 +262,17 @@ def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
         help="List all settings of this command and exit.",
     )
     settings = [SettingOption(declared) for section in sections for declared in section.settings() if declared.has_flag]
-    return [config_file, *settings, help_all]
+    return [config_file_option("TOML configuration file."), *settings, help_all]
+
+
+def config_file_option(help: str) -> click.Option:
+    path = click.Path(path_type=Path)
+    return option("--config.file config_file", "FILE", help, path, envvar=CONFIG_FILE_VARIABLE)
+
+
+def archive_options() -> list[click.Parameter]:
+    """Return the options for the archive; the configuration file may contain more settings."""
+    return options_for(section for section in find_sections("report") if section.name == "archive")
 
 
 def load_config(name: str, given: Mapping[str, object]) -> Config:

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -89,14 +89,20 @@ def show_checks(checks: Iterable[Check]) -> bool:
     return not failed
 
 
+def option(names: str, metavar: str | None, help: str, type: object = None, **more: Any) -> click.Option:
+    """Declare an option that takes a value; its help shows the default, if there is one."""
+    shows_default = more.get("default") not in (None, "")
+    return click.Option(names.split(), metavar=metavar, help=help, type=type, show_default=shows_default, **more)
+
+
+def flag(names: str, help: str) -> click.Option:
+    return click.Option(names.split(), is_flag=True, help=help)
+
+
 def format_option(formats: Sequence[str], listing: str) -> click.Option:
     """Declare ``--format``; ``listing`` names the formats in the help."""
-    return click.Option(
-        ["--format", "-f"],
-        type=click.Choice(formats),
-        metavar="FORMAT",
-        help=f"{listing}. [default: extension of --output, or text]",
-    )
+    text = f"{listing}. [default: extension of --output, or text]"
+    return option("--format -f", "FORMAT", text, click.Choice(formats))
 
 
 def choose_format(named: str | None, output: str | Path | None, formats: Sequence[str]) -> str:

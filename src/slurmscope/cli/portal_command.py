@@ -13,7 +13,6 @@ from slurmscope.portal.run import run_portal
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     return SettingsCommand(
         "portal",
         callback=_run,

@@ -16,7 +16,9 @@ from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.output import (
     USUAL_WIDTH,
     choose_format,
+    flag,
     format_option,
+    option,
     page_width,
     wants_color,
     write_bytes,
@@ -38,15 +40,10 @@ MAX_ROWS = 500
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     jobs = click.Argument(["jobs"], nargs=-1, metavar="[JOB]...")
     shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (mail text)")
-    output = click.Option(
-        ["--output", "-o"],
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Write to this file instead of standard output.",
-    )
+    path = click.Path(path_type=Path)
+    output = option("--output -o", "FILE", "Write to this file instead of standard output.", path)
     color = click.Option(
         ["--color"],
         type=click.Choice(["auto", "always", "never"]),
@@ -68,27 +65,16 @@ def make_command() -> click.Command:
 def _filters() -> list[click.Parameter]:
     return [
         cluster_option(),
-        click.Option(["--since"], metavar="TIME", help="Only jobs submitted since 12h, 7d or 2026-03-31T12:00."),
-        click.Option(["--state"], metavar="STATE", help="Only jobs in this state, such as FAILED or RUNNING."),
-        click.Option(
-            ["--limit"],
-            type=click.IntRange(1, MAX_ROWS),
-            default=20,
-            metavar="N",
-            help="Maximum jobs in a table.",
-            show_default=True,
-        ),
-        click.Option(["--script"], is_flag=True, help="Show the job script that Slurm stored, and check it."),
+        option("--since", "TIME", "Only jobs submitted since 12h, 7d or 2026-03-31T12:00."),
+        option("--state", "STATE", "Only jobs in this state, such as FAILED or RUNNING."),
+        option("--limit", "N", "Maximum jobs in a table.", click.IntRange(1, MAX_ROWS), default=20),
+        flag("--script", "Show the job script that Slurm stored, and check it."),
     ]
 
 
 def cluster_option() -> click.Option:
     """Return the option that chooses a cluster, as Slurm's own commands name it."""
-    return click.Option(
-        ["-M", "--clusters", "cluster"],
-        metavar="NAME",
-        help="Cluster of the jobs, where there are several.",
-    )
+    return option("-M --clusters cluster", "NAME", "Cluster of the jobs, where there are several.")
 
 
 def find_report(job_id: str, cluster: str | None, given: dict[str, object]) -> tuple[JobReport, Config]:

@@ -11,7 +11,7 @@ import click
 
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output import format_examples, write_text
+from slurmscope.cli.output import format_examples, option, write_text
 from slurmscope.cli.roles import find_local_sections
 from slurmscope.core.config import Config, own_environment
 from slurmscope.core.units import DAY_SECONDS
@@ -22,37 +22,29 @@ from slurmscope.reports.sources import no_archive, open_reporting
 
 
 def make_command() -> click.Command:
-    """Build the group."""
-    group = click.Group(
+    settings = options_for(find_local_sections())
+    list_rules = SettingsCommand(
+        "list",
+        callback=lambda **given: write_text("\n".join(_list(load_config("report", given)))),
+        params=settings,
+        help="List all rules with their current thresholds.",
+        examples=("slurmscope rules list", "slurmscope rules list --config.file /etc/slurmscope/portal.toml"),
+    )
+    test = SettingsCommand(
+        "test",
+        callback=_test,
+        params=[option("--days", "N", "Days to cover.", click.IntRange(1, 3650), default=7), *settings],
+        help="Apply the rules with the current thresholds to recently ended jobs in the archive, and compare with "
+        "the findings made when the jobs ended.",
+        examples=("slurmscope rules test", "slurmscope rules test --days 30 --config.file changed.toml"),
+        shown=("archive.url",),
+    )
+    return click.Group(
         "rules",
+        commands=[list_rules, test],
         help="List the rules that check jobs, and test them on the archive.",
         epilog=format_examples("slurmscope rules list", "slurmscope rules test --days 30"),
     )
-    settings = options_for(find_local_sections())
-    group.add_command(
-        SettingsCommand(
-            "list",
-            callback=lambda **given: write_text("\n".join(_list(load_config("report", given)))),
-            params=settings,
-            help="List all rules with their current thresholds.",
-            examples=("slurmscope rules list", "slurmscope rules list --config.file /etc/slurmscope/portal.toml"),
-        )
-    )
-    days = click.Option(
-        ["--days"], type=click.IntRange(1, 3650), default=7, show_default=True, metavar="N", help="Days to cover."
-    )
-    group.add_command(
-        SettingsCommand(
-            "test",
-            callback=_test,
-            params=[days, *settings],
-            help="Apply the rules with the current thresholds to recently ended jobs in the archive, and compare with "
-            "the findings made when the jobs ended.",
-            examples=("slurmscope rules test", "slurmscope rules test --days 30 --config.file changed.toml"),
-            shown=("archive.url",),
-        )
-    )
-    return group
 
 
 def _list(config: Config) -> Iterator[str]:

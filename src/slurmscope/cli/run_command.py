@@ -169,7 +169,6 @@ TOKEN_VARIABLE = "SLURMSCOPE_TRACE_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     return RunCommand(
         "run",
         callback=_run_given,
@@ -233,7 +232,7 @@ def _execute_with_gpus(runner: Runner, plan: RunPlan, choices: RunChoices, envir
         return _execute(runner, plan, choices, environment)
     from slurmscope.run.gpu_watch import watch_gpus
 
-    watch = watch_gpus(runner, environment, plan.sample_rate)
+    watch = watch_gpus(runner, environment)
     runner.starters.append(watch.start)
     return replace(_execute(runner, plan, choices, environment), gpu_samples=watch.end())
 

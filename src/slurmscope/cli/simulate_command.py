@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from slurmscope.accounting.settings import parse_name
-from slurmscope.cli.output import format_examples
+from slurmscope.cli.output import format_examples, option
 from slurmscope.simulator.cluster.cluster import CLUSTER_NAME, simulate
 from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands.executables import write_fake_commands
@@ -19,20 +19,14 @@ CAN_BE_NONE = ("seed", "jobs", "gpus")
 
 def make_command() -> click.Command:
     """Build the command; its defaults are those of the simulation."""
-    output = click.Option(
-        ["--output"],
-        type=click.Path(file_okay=False, path_type=Path),
-        required=True,
-        metavar="DIR",
-        help="Folder to write the commands to.",
-    )
-    cluster = click.Option(
-        ["--cluster"],
+    folder = click.Path(file_okay=False, path_type=Path)
+    output = option("--output", "DIR", "Folder to write the commands to.", folder, required=True)
+    cluster = option(
+        "--cluster",
+        "NAME",
+        "Name of the cluster; job IDs and node names do not depend on it.",
         default=CLUSTER_NAME,
-        show_default=True,
         callback=lambda _context, _option, given: _check_name(given),
-        metavar="NAME",
-        help="Name of the cluster; job IDs and node names do not depend on it.",
     )
     return click.Command(
         "simulate",
@@ -49,23 +43,11 @@ def make_command() -> click.Command:
 
 
 def _count_options(default: Shape) -> list[click.Option]:
-    counts = [
-        ("seed", default.seed, "Seed of the simulation."),
-        ("jobs", default.jobs, "Number of jobs."),
-        ("nodes", default.nodes, "Number of nodes."),
-        ("users", default.users, "Number of users."),
-        ("accounts", default.accounts, "Number of accounts."),
-        ("partitions", default.partitions, "Number of partitions."),
-        ("gpus", default.gpus, "Number of GPUs."),
-    ]
+    texts = {name: f"Number of {name}." for name in ("jobs", "nodes", "users", "accounts", "partitions")}
     return [
-        click.Option([f"--{name}"], type=_range(name), default=value, show_default=True, metavar="N", help=text)
-        for name, value, text in counts
+        option(f"--{name}", "N", text, click.IntRange(int(name not in CAN_BE_NONE)), default=getattr(default, name))
+        for name, text in {"seed": "Seed of the simulation.", **texts, "gpus": "Number of GPUs."}.items()
     ]
-
-
-def _range(name: str) -> click.IntRange:
-    return click.IntRange(min=0 if name in CAN_BE_NONE else 1)
 
 
 def _check_name(given: str) -> str:

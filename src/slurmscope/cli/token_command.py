@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.output import format_examples, write_text
-from slurmscope.cli.roles import find_sections
+from slurmscope.cli.options import SettingsCommand, archive_options, load_config
+from slurmscope.cli.output import format_examples, option, write_text
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.log import escape
 from slurmscope.core.units import DAY_SECONDS
@@ -25,59 +24,40 @@ if TYPE_CHECKING:
 
 
 def make_command() -> click.Command:
-    """Build the group."""
-    group = click.Group(
+    list_tokens = SettingsCommand(
+        "list",
+        callback=_list,
+        params=archive_options(),
+        help="List all tokens. Only their hashes are stored, so the tokens themselves are not shown.",
+        examples=("slurmscope token list", "slurmscope token list --archive.url /tmp/archive.db"),
+        shown=("archive.url",),
+    )
+    revoke = SettingsCommand(
+        "revoke",
+        callback=_revoke,
+        params=[click.Argument(["token_id"], type=click.IntRange(1), metavar="ID"), *archive_options()],
+        help="Revoke a token by its id in the list. The next request with it is rejected.",
+        examples=("slurmscope token revoke 3", "slurmscope token revoke 3 --archive.url /tmp/archive.db"),
+        shown=("archive.url",),
+    )
+    return click.Group(
         "token",
+        commands=[_create_command(), list_tokens, revoke],
         help="Create, list and revoke tokens for the portal's API, for scripts and Prometheus.",
         epilog=format_examples("slurmscope token create --name ada --days 90", "slurmscope token list"),
     )
-    group.add_command(_create_command())
-    group.add_command(
-        SettingsCommand(
-            "list",
-            callback=_list,
-            params=_settings(),
-            help="List all tokens. Only their hashes are stored, so the tokens themselves are not shown.",
-            examples=("slurmscope token list", "slurmscope token list --archive.url /tmp/archive.db"),
-            shown=("archive.url",),
-        )
-    )
-    group.add_command(
-        SettingsCommand(
-            "revoke",
-            callback=_revoke,
-            params=[click.Argument(["token_id"], type=click.IntRange(1), metavar="ID"), *_settings()],
-            help="Revoke a token by its id in the list. The next request with it is rejected.",
-            examples=("slurmscope token revoke 3", "slurmscope token revoke 3 --archive.url /tmp/archive.db"),
-            shown=("archive.url",),
-        )
-    )
-    return group
-
-
-def _settings() -> list[click.Parameter]:
-    """Return the options for the archive; the configuration file may contain more settings."""
-    return options_for(section for section in find_sections("report") if section.name == "archive")
 
 
 def _create_command() -> click.Command:
-    name = click.Option(["--name"], required=True, metavar="USER", help="User that the token authenticates.")
-    role = click.Option(
-        ["--role"],
-        type=click.Choice([role.value for role in ViewerRole]),
-        default=ViewerRole.USER.value,
-        show_default=True,
-        metavar="ROLE",
-        help="user (own jobs), support or admin (all jobs).",
-    )
-    days = click.Option(
-        ["--days"], type=click.IntRange(1, 3650), metavar="N", help="Days until the token expires; default is never."
-    )
-    purpose = click.Option(["--purpose"], default="", metavar="TEXT", help="Description, shown in the list.")
+    roles = click.Choice([role.value for role in ViewerRole])
+    name = option("--name", "USER", "User that the token authenticates.", required=True)
+    role = option("--role", "ROLE", "user (own jobs), support or admin (all jobs).", roles, default="user")
+    days = option("--days", "N", "Days until the token expires; default is never.", click.IntRange(1, 3650))
+    purpose = option("--purpose", "TEXT", "Description, shown in the list.", default="")
     return SettingsCommand(
         "create",
         callback=_create,
-        params=[name, role, days, purpose, *_settings()],
+        params=[name, role, days, purpose, *archive_options()],
         help="Create a token and print it once to standard output. Only its hash is stored.",
         examples=(
             "slurmscope token create --name ada --purpose notebook",

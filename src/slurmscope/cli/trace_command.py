@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.output import format_examples
+from slurmscope.cli.output import format_examples, option
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.trace.tokens import JobToken, KeyFile, rotate_keys
@@ -17,53 +17,35 @@ KEY_FILE = "/etc/slurmscope/trace.key"
 
 
 def make_command() -> click.Command:
-    """Build the group."""
-    group = click.Group(
+    key = click.Command(
+        "key",
+        callback=_rotate,
+        params=[_key_file()],
+        help="Add a new key to the key file, or create the file. The key before it stays valid, older ones are "
+        "removed. Copy the file to all nodes and to the cluster exporter; both notice the change.",
+        epilog=format_examples("slurmscope trace key", "slurmscope trace key --trace.key-file /tmp/trace.key"),
+    )
+    return click.Group(
         "trace",
+        commands=[key, _token_command()],
         help="Create the keys and job tokens with which jobs send samples of their processes.",
         epilog=format_examples(
             "slurmscope trace key", "slurmscope trace token --job 4711 --uid 1000 --node n1 --days 7"
         ),
     )
-    group.add_command(
-        click.Command(
-            "key",
-            callback=_rotate,
-            params=[_key_file()],
-            help="Add a new key to the key file, or create the file. The key before it stays valid, older ones are "
-            "removed. Copy the file to all nodes and to the cluster exporter; both notice the change.",
-            epilog=format_examples("slurmscope trace key", "slurmscope trace key --trace.key-file /tmp/trace.key"),
-        )
-    )
-    group.add_command(_token_command())
-    return group
 
 
 def _key_file() -> click.Option:
-    return click.Option(
-        ["--trace.key-file", "key_file"],
-        type=click.Path(path_type=Path),
-        default=KEY_FILE,
-        show_default=True,
-        metavar="FILE",
-        help="File with the keys of job tokens; only its owner may read it.",
-    )
+    text = "File with the keys of job tokens; only its owner may read it."
+    return option("--trace.key-file key_file", "FILE", text, click.Path(path_type=Path), default=KEY_FILE)
 
 
 def _token_command() -> click.Command:
-    job = click.Option(["--job"], type=click.IntRange(1, 2**32 - 1), required=True, metavar="ID", help="Job ID.")
-    uid = click.Option(
-        ["--uid"], type=click.IntRange(0, 2**32 - 1), required=True, metavar="UID", help="User ID of the job's owner."
-    )
-    node = click.Option(["--node"], required=True, metavar="NAME", help="Slurm name of the node.")
-    days = click.Option(
-        ["--days"],
-        type=click.IntRange(1, 365),
-        default=14,
-        show_default=True,
-        metavar="N",
-        help="Days until the token expires; it is also refused once the job has ended.",
-    )
+    job = option("--job", "ID", "Job ID.", click.IntRange(1, 2**32 - 1), required=True)
+    uid = option("--uid", "UID", "User ID of the job's owner.", click.IntRange(0, 2**32 - 1), required=True)
+    node = option("--node", "NAME", "Slurm name of the node.", required=True)
+    expiry = "Days until the token expires; it is also refused once the job has ended."
+    days = option("--days", "N", expiry, click.IntRange(1, 365), default=14)
     return click.Command(
         "token",
         callback=_create,

@@ -15,7 +15,6 @@ from slurmscope.up.up import run_up
 
 
 def make_command() -> click.Command:
-    """Build the command."""
     return SettingsCommand(
         "up",
         callback=lambda **given: run_up(load_config("up", given), own_environment(), make_exporters(given)),

@@ -25,11 +25,9 @@ from typing import Any, NamedTuple
 from slurmscope.cluster import completions as sacct
 from slurmscope.cluster.completions import RUN_BUCKETS_SECONDS, Completions, EndedJob, Identity, RunTimes, add_jobs
 from slurmscope.cluster.sources import Sources
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import CommandTimedOut, MalformedAnswer, OutputError
 from slurmscope.core.log import escape, fields
-from slurmscope.core.settings import setting
-from slurmscope.core.units import parse_seconds
 from slurmscope.exporter.collector import Read, Reading
 from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
 from slurmscope.slurm.command import RunCommand, random_separator
@@ -306,16 +304,15 @@ class CompletionsTracker:
         *,
         wall_clock: Callable[[], float],
         state_file: Path | None = None,
-        look_back_seconds: float = 0.0,
         new_separator: Callable[[], str] = random_separator,
     ) -> None:
-        """Continue from the file, or start now, ``look_back_seconds`` earlier if there is no saved state."""
+        """Continue from the file, or start now if there is no saved state."""
         self._wall_clock = wall_clock
         self._new_separator = new_separator
         self._window_seconds = LONGEST_WINDOW_SECONDS
         self._file = CompletionsFile(state_file) if state_file else None
         saved = self._file.load() if self._file else None
-        self._state: CompletionsState = saved or begin(int(wall_clock() - look_back_seconds))
+        self._state: CompletionsState = saved or begin(int(wall_clock()))
 
     def update(self, run: RunCommand) -> Completions:
         """Read once and return the new sums; if ``run`` raises, the state stays unchanged and nothing is lost."""
@@ -344,27 +341,15 @@ class CompletionsTracker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionsSettings:
-    """From when ended jobs are counted."""
+    """Where the counts of ended jobs are kept."""
 
-    state_file: Path | None = setting(
-        None,
-        help="File that keeps the counters of ended jobs across restarts; without it they restart at 0.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    look_back: float = setting(
-        0.0,
-        help="How far back to count ended jobs when there is no state file yet.",
-        parse=parse_seconds,
-        metavar="DURATION",
+    state_file: Path | None = file_path(
+        None, "File that keeps the counters of ended jobs across restarts; without it they restart at 0."
     )
 
 
 def _open(slurm: Sources) -> Read:
-    settings = slurm.settings(CompletionsSettings)
-    tracker = CompletionsTracker(
-        wall_clock=slurm.wall_clock, state_file=settings.state_file, look_back_seconds=settings.look_back
-    )
+    tracker = CompletionsTracker(wall_clock=slurm.wall_clock, state_file=slurm.settings(CompletionsSettings).state_file)
     return require_first(JobVisibility(slurm.run, SLURMDBD), lambda: tracker.update(slurm.run))
 
 

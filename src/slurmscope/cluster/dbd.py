@@ -17,7 +17,7 @@ seen with 22.05: an operator is refused). The controller is not involved.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slurmscope.cluster.rpc import (
@@ -149,27 +149,19 @@ START = gauge(
 )
 RPC = declare_rpc_metrics("slurm_dbd_rpc", "slurmdbd")
 
-_Rollups = tuple[tuple[Metric, Callable[[RollupTimes], float | None]], ...]
+_Rollups = tuple[tuple[Metric, str], ...]
+"""Metrics with the field of RollupTimes that each exports."""
 
 
 def _rollup_metrics(prefix: str, whose: str, *labels: str) -> _Rollups:
     return (
-        (counter(f"{prefix}s_total", f"Usage rollups {whose}.", *labels), lambda times: times.runs),
-        (
-            counter(f"{prefix}_seconds_total", f"Total duration of usage rollups {whose}.", *labels),
-            lambda times: times.seconds,
-        ),
-        (
-            gauge(f"{prefix}_last_seconds", f"Duration of the last usage rollup {whose}.", *labels),
-            lambda times: times.last_seconds,
-        ),
-        (
-            gauge(f"{prefix}_max_seconds", f"Duration of the longest usage rollup {whose}.", *labels),
-            lambda times: times.max_seconds,
-        ),
+        (counter(f"{prefix}s_total", f"Usage rollups {whose}.", *labels), "runs"),
+        (counter(f"{prefix}_seconds_total", f"Total duration of usage rollups {whose}.", *labels), "seconds"),
+        (gauge(f"{prefix}_last_seconds", f"Duration of the last usage rollup {whose}.", *labels), "last_seconds"),
+        (gauge(f"{prefix}_max_seconds", f"Duration of the longest usage rollup {whose}.", *labels), "max_seconds"),
         (
             gauge(f"{prefix}_last_timestamp_seconds", f"Unix time of the last usage rollup {whose}.", *labels),
-            lambda times: times.last_timestamp,
+            "last_timestamp",
         ),
     )
 
@@ -189,8 +181,8 @@ def collect(options: NoOptions, *, dbd: Dbd) -> Iterator[Family]:  # noqa: ARG00
 
 
 def _rollup_families(metrics: _Rollups, rollups: dict[tuple[str, ...], RollupTimes]) -> Iterator[Family]:
-    for metric, measure in metrics:
-        values = ((labels, measure(times)) for labels, times in rollups.items())
+    for metric, field in metrics:
+        values = ((labels, getattr(times, field)) for labels, times in rollups.items())
         yield Family(metric, {labels: value for labels, value in values if value is not None})
 
 
@@ -204,12 +196,7 @@ COLLECTOR = Collector(
     role=Role.CLUSTER,
     help="Rollups and requests of slurmdbd, from sacctmgr show stats; needs root, SlurmUser or a Slurm administrator.",
     needs=(DBD,),
-    metrics=(
-        START,
-        *RPC.all,
-        *(metric for metric, _ in ROLLUPS),
-        *(metric for metric, _ in CLUSTER_ROLLUPS),
-    ),
+    metrics=(START, *RPC.all, *(metric for metric, _ in (*ROLLUPS, *CLUSTER_ROLLUPS))),
     collect=collect,
     is_default=False,
 )

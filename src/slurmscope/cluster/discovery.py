@@ -14,6 +14,7 @@ Lists have a comma at both ends, so that ``.*,long,.*`` matches one whole name.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -28,17 +29,17 @@ from urllib.parse import parse_qsl
 from slurmscope.cluster.sinfo import NodeGres, can_run_jobs, parse_node_gres, parse_state
 from slurmscope.cluster.sources import Sources
 from slurmscope.core.clock import run_periodically
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError, MalformedAnswer, SourceError
-from slurmscope.core.hostlist import expand_hosts
+from slurmscope.core.hostlist import match_hosts
 from slurmscope.core.settings import Section, parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
 from slurmscope.exporter.collector import Reading
 from slurmscope.exporter.feature import Feature, Host, Running
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
 from slurmscope.http.server.app import Route
-from slurmscope.http.server.request import HttpRequest
+from slurmscope.http.server.page_slots import PageSlots
+from slurmscope.http.server.request import HttpRequest, peer_group
 from slurmscope.http.server.response import Response, text_response
 from slurmscope.slurm.command import random_separator
 
@@ -81,7 +82,7 @@ def arguments(separator: str) -> tuple[str, ...]:
 def parse_discovery(answer: bytes, separator: str) -> DiscoveredNodes:
     """Read the answer to :func:`arguments` with the same separator.
 
-    A cluster has nodes: an answer without any is a failure, or all targets would vanish.
+    A row that cannot be read is skipped, unless there is no other.
     """
     rows = answer.decode("utf-8", "replace").split(f">{separator}\n")
     if rows.pop():
@@ -93,8 +94,8 @@ def parse_discovery(answer: bytes, separator: str) -> DiscoveredNodes:
         if len(values) == len(COLUMNS) - 1 and name.split() == [name]:
             partitions.setdefault(name, []).append(values[0])
             fields[name] = values[1:]
-    if not fields:
-        raise MalformedAnswer("sinfo: no node is listed")
+    if rows and not fields:
+        raise MalformedAnswer(f"sinfo: none of {len(rows)} rows has the requested columns")
     return DiscoveredNodes(nodes=tuple(_make_node(name, partitions[name], fields[name]) for name in sorted(fields)))
 
 
@@ -121,6 +122,9 @@ def _gpus(gres: str) -> tuple[NodeGres, ...]:
 
 
 HIGHEST_PORT = 65_535
+BLOCK_NODES = 100
+REQUESTS_LIMIT = 8
+"""How many lists are made and sent at the same time; the list of a large cluster takes a good part of a second."""
 _BOOLEANS = {"true": True, "false": False}
 _LIMIT = 100
 
@@ -152,13 +156,19 @@ def parse_selection(query: Iterable[tuple[str, str]], port: int) -> Selection:
     return Selection(port=port, conditions=[_condition(name, wanted) for name, wanted in values.items()])
 
 
-def make_targets(nodes: Iterable[DiscoveredNode], selection: Selection) -> list[dict[str, object]]:
-    """Return the selected nodes in the format of Prometheus."""
-    return [
-        {"targets": [f"{_bracketed(node.address)}:{selection.port}"], "labels": _labels(node)}
+def write_targets(nodes: Iterable[DiscoveredNode], selection: Selection) -> Iterator[bytes]:
+    """Yield the selected nodes in the format of Prometheus, in blocks with one line for each node."""
+    found = (
+        json.dumps({"targets": [f"{_bracketed(node.address)}:{selection.port}"], "labels": _labels(node)})
         for node in nodes
         if selection.accepts(node)
-    ]
+    )
+    yield b"["
+    start = "\n"
+    while lines := list(itertools.islice(found, BLOCK_NODES)):
+        yield (start + ",\n".join(lines)).encode()
+        start = ",\n"
+    yield b"\n]\n"
 
 
 def _labels(node: DiscoveredNode) -> Mapping[str, str]:
@@ -186,8 +196,8 @@ def _bracketed(address: str) -> str:
 def _condition(name: str, wanted: Sequence[str]) -> Condition:
     values = frozenset(wanted)
     if name == "node":
-        names = frozenset(_expand(wanted))
-        return lambda node: node.name in names
+        is_wanted = _match_nodes(",".join(wanted))
+        return lambda node: is_wanted(node.name)
     if name == "partition":
         return lambda node: not values.isdisjoint(node.partitions)
     if name == "feature":
@@ -205,13 +215,11 @@ def _condition(name: str, wanted: Sequence[str]) -> Condition:
     )
 
 
-def _expand(wanted: Iterable[str]) -> Iterable[str]:
-    """Expand all values together: the number of nodes of one request is limited, not that of each value."""
-    text = ",".join(wanted)
+def _match_nodes(text: str) -> Callable[[str], bool]:
     try:
-        return expand_hosts(text)
+        return match_hosts(text)
     except ValueError as error:
-        raise UnknownFilter(f"{text[:_LIMIT]!a} is not a list of nodes, or names too many.") from error
+        raise UnknownFilter(f"{text[:_LIMIT]!a} is not a list of nodes, or has too many brackets.") from error
 
 
 def _parse_boolean(name: str, text: str) -> bool:
@@ -231,6 +239,10 @@ AGENT_PORT = 9798
 WAIT_SECONDS = 10.0
 """How long a request waits for sinfo; then it gets the last good list."""
 
+FILE_SECONDS = 60.0
+"""Interval between updates of the file."""
+
+_RETRY = ("Retry-After", "10")
 _HEADERS = (("Content-Type", "application/json"), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
@@ -245,21 +257,12 @@ def parse_filter(given: object) -> str:
 class DiscoverySettings:
     """The nodes of the cluster as targets for Prometheus, on the path /sd/nodes and in a file."""
 
-    port: int = setting(AGENT_PORT, help="Port of the targets, unless the request has another one.", metavar="PORT")
-    file: Path | None = setting(
-        None,
-        help="File with the targets, for file_sd_configs of Prometheus; its name ends in .json.",
-        parse=parse_path,
-        metavar="FILE",
+    port: int = setting(AGENT_PORT, "Port of the targets, unless the request has another one.", metavar="PORT")
+    file: Path | None = file_path(
+        None, "File with the targets, for file_sd_configs of Prometheus; its name ends in .json."
     )
     file_filter: str = setting(
-        "",
-        help="Filters for the file, as in the address: partition=gpu&port=9100.",
-        parse=parse_filter,
-        metavar="FILTER",
-    )
-    file_interval: float = setting(
-        60.0, help="Interval between updates of the file.", parse=parse_positive_seconds, metavar="DURATION"
+        "", "Filters for the file, as in the address: partition=gpu&port=9100.", parse=parse_filter, metavar="FILTER"
     )
 
 
@@ -275,7 +278,9 @@ NODE_TARGETS = Reading(name="node_targets", read=read_nodes, keep_seconds=math.i
 class Discovery:
     """Answer the path, and keep the file up to date."""
 
-    def __init__(self, settings: DiscoverySettings, reading: SharedReading) -> None:
+    def __init__(
+        self, settings: DiscoverySettings, reading: SharedReading, *, file_seconds: float = FILE_SECONDS
+    ) -> None:
         """Check the settings; raise ConfigError if one cannot be used."""
         if not 1 <= settings.port <= HIGHEST_PORT:
             raise ConfigError(f"sd.port is {settings.port}, not a port from 1 to {HIGHEST_PORT}")
@@ -285,6 +290,8 @@ class Discovery:
             )
         self._settings = settings
         self._reading = reading
+        self._file_seconds = file_seconds
+        self._slots = PageSlots(REQUESTS_LIMIT)
         link_text = "Nodes of the cluster, for http_sd_configs of Prometheus."
         self.routes: Mapping[str, Route] = {
             PATH: Route(answer=self.answer, find_upload=lambda _: None, methods=("GET", "HEAD"), link_text=link_text)
@@ -296,9 +303,13 @@ class Discovery:
         except UnknownFilter as problem:
             return text_response(400, str(problem))
         try:
-            return Response(headers=_HEADERS, body=self._targets(selection))
+            nodes = self._nodes()
         except SourceError as error:
-            return text_response(503, f"The nodes are not known: {error}.", ("Retry-After", "10"))
+            return text_response(503, f"The nodes are not known: {error}.", _RETRY)
+        if (page := self._slots.take(peer_group(request.peer, request.credentials))) is None:
+            return text_response(503, "Too many requests for nodes at the same time.", _RETRY)
+        first = page.start(write_targets(nodes, selection))
+        return Response(headers=_HEADERS, body=itertools.chain((first,), page), close=page.close)
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -312,19 +323,19 @@ class Discovery:
         remove_stale_parts(path)
 
         def write() -> None:
-            write_textfile(path, [self._targets(selection)])
+            write_textfile(path, write_targets(self._nodes(), selection))
 
-        with run_periodically("file_sd", self._settings.file_interval, write):
+        with run_periodically("file_sd", self._file_seconds, write):
             yield
 
-    def _targets(self, selection: Selection) -> bytes:
-        return json.dumps(make_targets(self._nodes(), selection), indent=1).encode() + b"\n"
-
     def _nodes(self) -> tuple[DiscoveredNode, ...]:
+        """Return all nodes; a cluster has some, so that a list without any must not end the targets."""
         self._reading.request()
         snapshot = self._reading.wait(time.monotonic() + WAIT_SECONDS)
         if not isinstance(snapshot.value, DiscoveredNodes):
             raise SourceError(snapshot.error or "sinfo has not answered yet")
+        if not snapshot.value.nodes:
+            raise SourceError("sinfo lists no nodes")
         return snapshot.value.nodes
 
 

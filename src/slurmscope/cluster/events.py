@@ -25,8 +25,7 @@ from typing import NamedTuple
 from slurmscope.cluster.nodes import one_line
 from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
-from slurmscope.core.settings import setting
-from slurmscope.exporter.collector import SLOW_SECONDS, Collector, Reading, Role
+from slurmscope.exporter.collector import SLOW_SECONDS, Collector, NoOptions, Reading, Role
 from slurmscope.metrics.family import Family, Labels, gauge
 from slurmscope.slurm.cluster_names import NAME
 from slurmscope.slurm.command import RunCommand
@@ -146,15 +145,6 @@ def read_all_events(slurm: Sources) -> ClusterEvents:
     return parse_all_events(slurm.run(COMMAND, ALL_ARGUMENTS), slurm.wall_clock())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventOptions:
-    """How much is exported."""
-
-    reasons: int = setting(
-        50, help="Maximum number of exported reasons; those with the least time are summed as other.", metavar="COUNT"
-    )
-
-
 _WINDOW = f"in the last {WINDOW_DAYS} days"
 EVENTS = gauge("slurm_node_events", f"Times a node was down or drained {_WINDOW}.", "node", "state")
 LOST = gauge("slurm_node_lost_seconds", f"Time for which a node was down or drained {_WINDOW}.", "node", "state")
@@ -168,6 +158,8 @@ REASON_LOST = gauge(
     "state",
 )
 OTHER_REASONS = "other"
+REASONS_LIMIT = 50
+"""Maximum number of exported reasons; those with the least time are summed as other."""
 
 
 def state_word(state: str) -> str:
@@ -176,14 +168,14 @@ def state_word(state: str) -> str:
     return next((word for word in ("drain", "down") if any(each.startswith(word) for each in words)), words[0])
 
 
-def collect(options: EventOptions, *, node_events: ClusterEvents) -> Iterator[Family]:
+def collect(options: NoOptions, *, node_events: ClusterEvents) -> Iterator[Family]:  # noqa: ARG001 - part of the protocol
     """Yield number and time of events, by node and by reason."""
     found = [
         (node, one_line(event.reason), state_word(event.state), node_events.lost_seconds(event))
         for node, event in node_events.events
     ]
     lost_by_reason = _sums(((reason,), seconds) for _, reason, _, seconds in found)
-    kept = {reason for (reason,) in nlargest(options.reasons, sorted(lost_by_reason), key=lost_by_reason.__getitem__)}
+    kept = {reason for (reason,) in nlargest(REASONS_LIMIT, sorted(lost_by_reason), key=lost_by_reason.__getitem__)}
     reasons = [(reason if reason in kept else OTHER_REASONS, state, seconds) for _, reason, state, seconds in found]
     yield Family(EVENTS, Counter((node, state) for node, _, state, _ in found))
     yield Family(LOST, _sums(((node, state), seconds) for node, _, state, seconds in found))
@@ -207,6 +199,5 @@ COLLECTOR = Collector(
     needs=(NODE_EVENTS,),
     metrics=(EVENTS, LOST, REASON_EVENTS, REASON_LOST),
     collect=collect,
-    options=EventOptions,
     is_default=False,
 )

@@ -23,8 +23,7 @@ from slurmscope.cluster.slurm import CONFIG
 from slurmscope.cluster.sources import Sources
 from slurmscope.core.check import Check
 from slurmscope.core.log import fields
-from slurmscope.core.settings import Section, setting
-from slurmscope.core.units import parse_positive_seconds
+from slurmscope.core.settings import Section, duration
 from slurmscope.exporter.collector import SLOW_SECONDS, Reading, declared_readings, find_collectors
 from slurmscope.exporter.feature import Feature, Host, Running
 from slurmscope.exporter.reading import SharedReading, open_reading
@@ -42,12 +41,10 @@ COMMANDS = counter("slurmscope_commands_total", "Runs of Slurm commands, by comm
 class SlowSettings:
     """How often Slurm is called for what changes slowly."""
 
-    slow_interval: float = setting(
+    slow_interval: float = duration(
         SLOW_SECONDS,
-        help="Interval between Slurm calls for what changes slowly, such as reservations and limits; those of sdiag "
+        "Interval between Slurm calls for what changes slowly, such as reservations and limits; those of sdiag "
         "(30s), sacct (1m), licenses (3m), shares and configuration (10m) change in proportion.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
     )
 
 

@@ -307,11 +307,11 @@ _SENTENCES = (
 class JobsOptions:
     """Which breakdowns are exported."""
 
-    account: bool = setting(True, help="Expose job metrics by account.")
-    user: bool = setting(True, help="Expose job metrics by user.")
-    qos: bool = setting(True, help="Expose job metrics by QOS.")
+    account: bool = setting(True, "Expose job metrics by account.")
+    user: bool = setting(True, "Expose job metrics by user.")
+    qos: bool = setting(True, "Expose job metrics by QOS.")
     ncpus_partitions: tuple[str, ...] = setting(
-        ("gpus",), help="Partition counted by the metric ncpus; empty means all; repeatable.", metavar="PARTITION"
+        ("gpus",), "Partition counted by the metric ncpus; empty means all; repeatable.", metavar="PARTITION"
     )
 
 

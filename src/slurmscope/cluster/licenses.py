@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from slurmscope.cluster.sources import Sources
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.exporter.collector import Collector, NoOptions, Reading, Role
-from slurmscope.metrics.family import Family, compat_gauge, gauge, info
+from slurmscope.metrics.family import Family, Metric, compat_gauge, gauge, info
 from slurmscope.slurm.text import cut, parse_whole, split_lines, words
 
 
@@ -99,44 +99,28 @@ INFO = info(
     "slurm_license_info", "License, and whether it is a remote license managed by slurmdbd.", "license", "remote"
 )
 
-# Field of License, the metric, its older name.
+
+def _declare(field: str, name: str, help: str, older_help: str = "") -> tuple[str, Metric, Metric]:
+    """Declare the metric of a field of License, and its older name."""
+    return field, gauge(name, help, "license"), compat_gauge(f"slurm_lic_{field}", older_help or help, "name")
+
+
 _COUNTS = (
-    (
+    _declare(
         "total",
-        gauge("slurm_licenses", "Licenses available to this cluster.", "license"),
-        compat_gauge("slurm_lic_total", "Licenses available to this cluster; a gauge despite its name.", "name"),
+        "slurm_licenses",
+        "Licenses available to this cluster.",
+        "Licenses available to this cluster; a gauge despite its name.",
     ),
-    (
-        "used",
-        gauge("slurm_licenses_used", "Licenses used by jobs.", "license"),
-        compat_gauge("slurm_lic_used", "Licenses used by jobs.", "name"),
-    ),
-    (
-        "free",
-        gauge("slurm_licenses_free", "Licenses free for jobs.", "license"),
-        compat_gauge("slurm_lic_free", "Licenses free for jobs.", "name"),
-    ),
-    (
-        "reserved",
-        gauge("slurm_licenses_reserved", "Licenses held by reservations.", "license"),
-        compat_gauge("slurm_lic_reserved", "Licenses held by reservations.", "name"),
-    ),
-    (
+    _declare("used", "slurm_licenses_used", "Licenses used by jobs."),
+    _declare("free", "slurm_licenses_free", "Licenses free for jobs."),
+    _declare("reserved", "slurm_licenses_reserved", "Licenses held by reservations."),
+    _declare(
         "last_consumed",
-        gauge(
-            "slurm_licenses_last_consumed",
-            "Remote licenses in use anywhere, as last reported by their server.",
-            "license",
-        ),
-        compat_gauge(
-            "slurm_lic_last_consumed", "Remote licenses in use anywhere, as last reported by their server.", "name"
-        ),
+        "slurm_licenses_last_consumed",
+        "Remote licenses in use anywhere, as last reported by their server.",
     ),
-    (
-        "last_deficit",
-        gauge("slurm_licenses_last_deficit", "Remote licenses of this cluster that are used elsewhere.", "license"),
-        compat_gauge("slurm_lic_last_deficit", "Remote licenses of this cluster that are used elsewhere.", "name"),
-    ),
+    _declare("last_deficit", "slurm_licenses_last_deficit", "Remote licenses of this cluster that are used elsewhere."),
 )
 UPDATED = gauge(
     "slurm_license_updated_timestamp_seconds",

@@ -230,7 +230,7 @@ def _kind_of(name: str) -> LimitKind | None:
 class LimitOptions:
     """Options of the limits collector."""
 
-    user: bool = setting(True, help="Expose the limits of users, not only of accounts and QOS.")
+    user: bool = setting(True, "Expose the limits of users, not only of accounts and QOS.")
 
 
 _WORDS = {

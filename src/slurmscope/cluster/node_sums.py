@@ -147,10 +147,6 @@ def _add_gres(nodes: Iterable[Node]) -> tuple[Counter[Labels], Counter[Labels], 
 GPU = "gpu"
 
 
-def _in_state(read: Callable[[NodeGroup], float]) -> Measure:
-    return lambda group: (((group.state_text,), read(group)),)
-
-
 def _gpus(counts: Mapping[Labels, int]) -> int:
     return sum(count for (name, _), count in counts.items() if name == GPU)
 
@@ -163,149 +159,90 @@ def _idle_gres(group: NodeGroup) -> Mapping[Labels, int]:
     return group.gres_unused if group.is_usable else dict.fromkeys(group.gres_unused, 0)
 
 
-def _sum(name: str, help: str, view: GroupLabels, measure: Measure, *labels: str) -> Sum:
-    return Sum(metric=compat_gauge(name, help, *labels), view=view, measure=measure)
+_Read = Callable[[NodeGroup], float | None]
+
+
+def _of_cluster(name: str, help: str, read: _Read) -> Sum:
+    return Sum(metric=compat_gauge(name, help), view=cluster, measure=amount(read))
+
+
+def _of_partition(name: str, help: str, read: _Read) -> Sum:
+    return Sum(metric=compat_gauge(name, help, "partition"), view=partition, measure=amount(read))
+
+
+def _by_state(of: Callable[..., Sum], name: str, help: str, read: Callable[[NodeGroup], float]) -> Sum:
+    whole = of(name, help, read)
+    metric = compat_gauge(name, help, *whole.metric.labels, "state")
+    return Sum(metric=metric, view=whole.view, measure=lambda group: (((group.state_text,), read(group)),))
+
+
+def _by_type(name: str, help: str, read: Callable[[NodeGroup], Mapping[Labels, int]]) -> Sum:
+    metric = compat_gauge(name, help, "type")
+    return Sum(metric=metric, view=cluster, measure=lambda group: _gpus_by_model(read(group)))
 
 
 SUMS = (
-    _sum("slurm_cpus_total", "CPUs of all nodes.", cluster, amount(lambda group: group.cpus_total)),
-    _sum("slurm_cpus_idle", "Idle CPUs as reported by sinfo.", cluster, amount(lambda group: group.cpus_idle)),
-    _sum(
-        "slurm_cpu_load",
-        "Sum of the CPU loads of all nodes that report one.",
-        cluster,
-        amount(lambda group: group.load),
-    ),
-    _sum(
-        "slurm_cpus_per_state",
-        "CPUs of nodes by state.",
-        cluster,
-        _in_state(lambda group: group.cpus_total),
-        "state",
-    ),
-    _sum("slurm_node_count_per_state", "Nodes by state.", cluster, _in_state(lambda group: group.nodes), "state"),
-    _sum("slurm_mem_real", "Memory of all nodes in bytes.", cluster, amount(lambda group: group.memory_bytes)),
-    _sum(
+    _of_cluster("slurm_cpus_total", "CPUs of all nodes.", lambda group: group.cpus_total),
+    _of_cluster("slurm_cpus_idle", "Idle CPUs as reported by sinfo.", lambda group: group.cpus_idle),
+    _of_cluster("slurm_cpu_load", "Sum of the CPU loads of all nodes that report one.", lambda group: group.load),
+    _by_state(_of_cluster, "slurm_cpus_per_state", "CPUs of nodes by state.", lambda group: group.cpus_total),
+    _by_state(_of_cluster, "slurm_node_count_per_state", "Nodes by state.", lambda group: group.nodes),
+    _of_cluster("slurm_mem_real", "Memory of all nodes in bytes.", lambda group: group.memory_bytes),
+    _of_cluster(
         "slurm_mem_free",
         "Free memory of all nodes in bytes, as reported by their operating systems.",
-        cluster,
-        amount(lambda group: group.free_memory_bytes),
+        lambda group: group.free_memory_bytes,
     ),
-    _sum(
-        "slurm_mem_alloc",
-        "Memory allocated to jobs in bytes.",
-        cluster,
-        amount(lambda group: group.allocated_memory_bytes),
+    _of_cluster("slurm_mem_alloc", "Memory allocated to jobs in bytes.", lambda group: group.allocated_memory_bytes),
+    _of_partition("slurm_partition_total_cpus", "CPUs of the nodes of a partition.", lambda group: group.cpus_total),
+    _of_partition(
+        "slurm_partition_idle_cpus", "Idle CPUs of a partition as reported by sinfo.", lambda group: group.cpus_idle
     ),
-    _sum(
-        "slurm_partition_total_cpus",
-        "CPUs of the nodes of a partition.",
-        partition,
-        amount(lambda group: group.cpus_total),
-        "partition",
-    ),
-    _sum(
-        "slurm_partition_idle_cpus",
-        "Idle CPUs of a partition as reported by sinfo.",
-        partition,
-        amount(lambda group: group.cpus_idle),
-        "partition",
-    ),
-    _sum(
+    _of_partition(
         "slurm_partition_cpu_load",
         "Sum of the CPU loads of the nodes of a partition that report one.",
-        partition,
-        amount(lambda group: group.load),
-        "partition",
+        lambda group: group.load,
     ),
-    _sum(
-        "slurm_partition_real_mem",
-        "Memory of the nodes of a partition in bytes.",
-        partition,
-        amount(lambda group: group.memory_bytes),
-        "partition",
+    _of_partition(
+        "slurm_partition_real_mem", "Memory of the nodes of a partition in bytes.", lambda group: group.memory_bytes
     ),
-    _sum(
+    _of_partition(
         "slurm_partition_free_mem",
         "Free memory of the nodes of a partition in bytes, as reported by their operating systems.",
-        partition,
-        amount(lambda group: group.free_memory_bytes),
-        "partition",
+        lambda group: group.free_memory_bytes,
     ),
-    _sum(
+    _of_partition(
         "slurm_partition_weight",
         "Sum of the scheduling weights of the nodes of a partition.",
-        partition,
-        amount(lambda group: group.weight),
-        "partition",
+        lambda group: group.weight,
     ),
-    _sum(
+    _by_state(
+        _of_partition,
         "slurm_partition_alloc_cpus",
         "Allocated CPUs on the nodes of a partition, including jobs in other partitions.",
-        partition,
-        _in_state(lambda group: group.cpus_allocated),
-        "partition",
-        "state",
+        lambda group: group.cpus_allocated,
     ),
-    _sum(
+    _by_state(
+        _of_partition,
         "slurm_partition_alloc_mem",
         "Memory allocated to jobs on the nodes of a partition in bytes.",
-        partition,
-        _in_state(lambda group: group.allocated_memory_bytes),
-        "partition",
-        "state",
+        lambda group: group.allocated_memory_bytes,
     ),
-    _sum(
-        "slurm_partition_node_count",
-        "Nodes of a partition by state.",
-        partition,
-        _in_state(lambda group: group.nodes),
-        "partition",
-        "state",
+    _by_state(_of_partition, "slurm_partition_node_count", "Nodes of a partition by state.", lambda group: group.nodes),
+    _of_cluster("slurm_gpus_total", "GPUs of all nodes.", lambda group: _gpus(group.gres_total)),
+    _of_cluster("slurm_gpus_alloc", "Allocated GPUs.", lambda group: _gpus(group.gres_used)),
+    _of_cluster("slurm_gpus_idle", "Idle GPUs on usable nodes.", lambda group: _gpus(_idle_gres(group))),
+    _by_type("slurm_gpus_total_per_type", "GPUs of all nodes by model.", lambda group: group.gres_total),
+    _by_type("slurm_gpus_alloc_per_type", "Allocated GPUs by model.", lambda group: group.gres_used),
+    _by_type("slurm_gpus_idle_per_type", "Idle GPUs on usable nodes, by model.", _idle_gres),
+    _of_partition(
+        "slurm_partition_total_gpus", "GPUs of the nodes of a partition.", lambda group: _gpus(group.gres_total)
     ),
-    _sum("slurm_gpus_total", "GPUs of all nodes.", cluster, amount(lambda group: _gpus(group.gres_total))),
-    _sum("slurm_gpus_alloc", "Allocated GPUs.", cluster, amount(lambda group: _gpus(group.gres_used))),
-    _sum(
-        "slurm_gpus_idle",
-        "Idle GPUs on usable nodes.",
-        cluster,
-        amount(lambda group: _gpus(_idle_gres(group))),
-    ),
-    _sum(
-        "slurm_gpus_total_per_type",
-        "GPUs of all nodes by model.",
-        cluster,
-        lambda group: _gpus_by_model(group.gres_total),
-        "type",
-    ),
-    _sum(
-        "slurm_gpus_alloc_per_type",
-        "Allocated GPUs by model.",
-        cluster,
-        lambda group: _gpus_by_model(group.gres_used),
-        "type",
-    ),
-    _sum(
-        "slurm_gpus_idle_per_type",
-        "Idle GPUs on usable nodes, by model.",
-        cluster,
-        lambda group: _gpus_by_model(_idle_gres(group)),
-        "type",
-    ),
-    _sum(
-        "slurm_partition_total_gpus",
-        "GPUs of the nodes of a partition.",
-        partition,
-        amount(lambda group: _gpus(group.gres_total)),
-        "partition",
-    ),
-    _sum(
+    _by_state(
+        _of_partition,
         "slurm_partition_alloc_gpus",
         "Allocated GPUs on the nodes of a partition.",
-        partition,
-        _in_state(lambda group: _gpus(group.gres_used)),
-        "partition",
-        "state",
+        lambda group: _gpus(group.gres_used),
     ),
 )
 """Every sum that has an older name."""

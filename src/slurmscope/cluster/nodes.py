@@ -104,8 +104,8 @@ UNREADABLE = gauge(
 class NodesOptions:
     """Which metrics are exported per node."""
 
-    per_node: bool = setting(True, help="Expose state, CPUs, memory, load, GRES and drain reason of each node.")
-    partition_map: bool = setting(False, help="Expose which node is in which partition: one series per pair.")
+    per_node: bool = setting(True, "Expose state, CPUs, memory, load, GRES and drain reason of each node.")
+    partition_map: bool = setting(False, "Expose which node is in which partition: one series per pair.")
 
 
 def _base_states(group: NodeGroup) -> Iterable[tuple[Labels, float]]:

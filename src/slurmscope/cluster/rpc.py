@@ -78,6 +78,9 @@ class StatisticsValues:
         """Split every line at its first colon."""
         return cls({name: value.strip() for name, _, value in (line.partition(":") for line in lines)})
 
+    def without(self, *names: str) -> StatisticsValues:
+        return StatisticsValues({name: text for name, text in self.texts.items() if name not in names})
+
     def number(self, name: str) -> int | None:
         return parse_number(self.texts.get(name, ""))
 

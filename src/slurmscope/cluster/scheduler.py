@@ -19,6 +19,7 @@ from slurmscope.cluster.rpc import (
     MessageRpcs,
     RpcQueue,
     RpcSums,
+    StatisticsValues,
     UserRpcs,
     declare_rpc_metrics,
     message_families,
@@ -29,177 +30,107 @@ from slurmscope.cluster.sdiag import Diag
 from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge
 
-Scalar = tuple[Metric, Callable[[Diag], float | None]]
-"""A metric without labels, and the function that reads its value."""
+_Statistics = tuple[tuple[Metric, str], ...]
+"""Metrics without labels, and the line of sdiag that each is read from."""
 
-_LOAD: tuple[Scalar, ...] = (
-    (gauge("slurm_scheduler_threads", "Active threads of slurmctld."), lambda d: d.load.threads),
-    (
-        gauge("slurm_scheduler_agent_queue_size", "Messages to nodes waiting to be sent."),
-        lambda d: d.load.agent_queue_size,
-    ),
-    (gauge("slurm_scheduler_agents", "Agents sending messages to nodes."), lambda d: d.load.agents),
-    (gauge("slurm_scheduler_agent_threads", "Threads of all agents."), lambda d: d.load.agent_threads),
-    (
-        gauge(
-            "slurm_scheduler_dbd_queue_size", "Messages waiting to be sent to slurmdbd; grows while slurmdbd is down."
+
+def _declare(prefix: str, *rows: tuple[str, str, str]) -> _Statistics:
+    """Declare a metric for each line: the end of its name, the line, and the help."""
+    return tuple(
+        ((counter if end.endswith("_total") else gauge)(f"{prefix}_{end}", text), line) for end, line, text in rows
+    )
+
+
+_DAEMON: _Statistics = (
+    *_declare(
+        "slurm_scheduler",
+        ("threads", "Server thread count", "Active threads of slurmctld."),
+        ("agent_queue_size", "Agent queue size", "Messages to nodes waiting to be sent."),
+        ("agents", "Agent count", "Agents sending messages to nodes."),
+        ("agent_threads", "Agent thread count", "Threads of all agents."),
+        (
+            "dbd_queue_size",
+            "DBD Agent queue size",
+            "Messages waiting to be sent to slurmdbd; grows while slurmdbd is down.",
         ),
-        lambda d: d.load.dbd_queue_size,
+        (
+            "gettimeofday_seconds",
+            "Latency for 1000 calls to gettimeofday()",
+            "Time slurmctld needs for 1000 calls of gettimeofday.",
+        ),
     ),
-    (
-        gauge("slurm_scheduler_gettimeofday_seconds", "Time slurmctld needs for 1000 calls of gettimeofday."),
-        lambda d: d.load.gettimeofday_seconds,
-    ),
-    (
-        gauge("slurm_rpc_queue_enabled", "1 if slurmctld processes requests by queue."),
-        lambda d: None if d.load.is_rpc_queue_enabled is None else int(d.load.is_rpc_queue_enabled),
-    ),
+    (gauge("slurm_rpc_queue_enabled", "1 if slurmctld processes requests by queue."), "RPC queue enabled"),
     (
         gauge(
             "slurm_scheduler_statistics_start_timestamp_seconds",
             "Unix time at which the slurmctld statistics were last reset.",
         ),
-        lambda d: d.since,
+        "Data since",
     ),
-    (compat_gauge("slurm_daemon_thread_count", "Active threads of slurmctld."), lambda d: d.load.threads),
-    (
-        compat_gauge("slurm_dbd_agent_queue_size", "Messages waiting to be sent to slurmdbd."),
-        lambda d: d.load.dbd_queue_size,
-    ),
-)
-_JOBS: tuple[Scalar, ...] = (
-    (counter("slurm_scheduler_jobs_submitted_total", "Jobs submitted."), lambda d: d.job_events.submitted),
-    (counter("slurm_scheduler_jobs_started_total", "Jobs started."), lambda d: d.job_events.started),
-    (
-        counter("slurm_scheduler_jobs_completed_total", "Jobs completed."),
-        lambda d: d.job_events.completed,
-    ),
-    (counter("slurm_scheduler_jobs_canceled_total", "Jobs canceled."), lambda d: d.job_events.canceled),
-    (
-        counter("slurm_scheduler_jobs_failed_total", "Jobs that failed due to internal problems of Slurm."),
-        lambda d: d.job_events.failed,
-    ),
-    (
-        gauge("slurm_scheduler_jobs_pending", "Pending jobs at the last count of slurmctld."),
-        lambda d: d.job_events.pending,
-    ),
-    (
-        gauge("slurm_scheduler_jobs_running", "Running jobs at the last count of slurmctld."),
-        lambda d: d.job_events.running,
-    ),
-    (
-        gauge("slurm_scheduler_job_states_timestamp_seconds", "Unix time of the last job count of slurmctld."),
-        lambda d: d.job_events.states_timestamp,
+    (compat_gauge("slurm_daemon_thread_count", "Active threads of slurmctld."), "Server thread count"),
+    (compat_gauge("slurm_dbd_agent_queue_size", "Messages waiting to be sent to slurmdbd."), "DBD Agent queue size"),
+    *_declare(
+        "slurm_scheduler",
+        ("jobs_submitted_total", "Jobs submitted", "Jobs submitted."),
+        ("jobs_started_total", "Jobs started", "Jobs started."),
+        ("jobs_completed_total", "Jobs completed", "Jobs completed."),
+        ("jobs_canceled_total", "Jobs canceled", "Jobs canceled."),
+        ("jobs_failed_total", "Jobs failed", "Jobs that failed due to internal problems of Slurm."),
+        ("jobs_pending", "Jobs pending", "Pending jobs at the last count of slurmctld."),
+        ("jobs_running", "Jobs running", "Running jobs at the last count of slurmctld."),
+        ("job_states_timestamp_seconds", "Job states ts", "Unix time of the last job count of slurmctld."),
     ),
 )
-_MAIN: tuple[Scalar, ...] = (
-    (counter("slurm_scheduler_cycles_total", "Cycles of the main scheduler."), lambda d: d.main.cycles),
-    (
-        gauge("slurm_scheduler_last_cycle_seconds", "Duration of the last cycle of the main scheduler."),
-        lambda d: d.main.last_cycle_seconds,
-    ),
-    (
-        gauge(
-            "slurm_scheduler_max_cycle_seconds",
-            "Duration of the longest cycle of the main scheduler since the last reset.",
+_MAIN = _declare(
+    "slurm_scheduler",
+    ("cycles_total", "Total cycles", "Cycles of the main scheduler."),
+    ("last_cycle_seconds", "Last cycle", "Duration of the last cycle of the main scheduler."),
+    ("max_cycle_seconds", "Max cycle", "Duration of the longest cycle of the main scheduler since the last reset."),
+    ("mean_cycle_seconds", "Mean cycle", "Mean duration of cycles of the main scheduler since the last reset."),
+    ("mean_depth", "Mean depth cycle", "Mean number of jobs examined per cycle of the main scheduler."),
+    ("cycles_per_minute", "Cycles per minute", "Cycles of the main scheduler per minute since the last reset."),
+    ("last_queue_length", "Last queue length", "Pending jobs in the last cycle of the main scheduler."),
+)
+_JOBS_LINE = "Total backfilled jobs (since last slurm start)"
+_TRY_LINE = "Last depth cycle (try sched)"
+_BACKFILL: _Statistics = (
+    *_declare(
+        "slurm_backfill",
+        ("jobs_total", _JOBS_LINE, "Jobs started by backfill since slurmctld started."),
+        (
+            "jobs_since_reset",
+            "Total backfilled jobs (since last stats cycle start)",
+            "Jobs started by backfill since the last reset.",
         ),
-        lambda d: d.main.max_cycle_seconds,
-    ),
-    (
-        gauge(
-            "slurm_scheduler_mean_cycle_seconds", "Mean duration of cycles of the main scheduler since the last reset."
+        (
+            "het_components_total",
+            "Total backfilled heterogeneous job components",
+            "Components of heterogeneous jobs started by backfill.",
         ),
-        lambda d: d.main.mean_cycle_seconds,
+        ("cycles_total", "Total cycles", "Cycles of the backfill scheduler."),
+        ("last_cycle_timestamp_seconds", "Last cycle when", "Unix time at which the last backfill cycle started."),
+        ("last_cycle_seconds", "Last cycle", "Duration of the last backfill cycle."),
+        ("max_cycle_seconds", "Max cycle", "Duration of the longest backfill cycle since the last reset."),
+        ("mean_cycle_seconds", "Mean cycle", "Mean duration of backfill cycles since the last reset."),
+        # An older exporter has a metric of the same name and meaning.
+        ("last_depth", "Last depth cycle", "Jobs examined in the last backfill cycle."),
+        ("last_try_depth", _TRY_LINE, "Jobs that the last backfill cycle tried to start."),
+        ("mean_depth", "Depth Mean", "Mean number of jobs examined per backfill cycle."),
+        ("mean_try_depth", "Depth Mean (try depth)", "Mean number of jobs that a backfill cycle tried to start."),
+        ("last_queue_length", "Last queue length", "Pending jobs in the last backfill cycle."),
+        ("mean_queue_length", "Queue length mean", "Mean number of pending jobs per backfill cycle."),
+        ("last_table_size", "Last table size", "Time slots considered in the last backfill cycle."),
+        ("mean_table_size", "Mean table size", "Mean number of time slots considered per backfill cycle."),
     ),
-    (
-        gauge("slurm_scheduler_mean_depth", "Mean number of jobs examined per cycle of the main scheduler."),
-        lambda d: d.main.mean_depth,
-    ),
-    (
-        gauge("slurm_scheduler_cycles_per_minute", "Cycles of the main scheduler per minute since the last reset."),
-        lambda d: d.main.cycles_per_minute,
-    ),
-    (
-        gauge("slurm_scheduler_last_queue_length", "Pending jobs in the last cycle of the main scheduler."),
-        lambda d: d.main.last_queue_length,
-    ),
-)
-_BACKFILL: tuple[Scalar, ...] = (
-    (gauge("slurm_backfill_active", "1 while a backfill cycle is running."), lambda d: int(d.backfill.is_active)),
-    (
-        counter("slurm_backfill_jobs_total", "Jobs started by backfill since slurmctld started."),
-        lambda d: d.backfill.jobs,
-    ),
-    (
-        gauge("slurm_backfill_jobs_since_reset", "Jobs started by backfill since the last reset."),
-        lambda d: d.backfill.jobs_since_reset,
-    ),
-    (
-        counter("slurm_backfill_het_components_total", "Components of heterogeneous jobs started by backfill."),
-        lambda d: d.backfill.het_components,
-    ),
-    (counter("slurm_backfill_cycles_total", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
-    (
-        gauge("slurm_backfill_last_cycle_timestamp_seconds", "Unix time at which the last backfill cycle started."),
-        lambda d: d.backfill.last_cycle_timestamp,
-    ),
-    (
-        gauge("slurm_backfill_last_cycle_seconds", "Duration of the last backfill cycle."),
-        lambda d: d.backfill.last_cycle_seconds,
-    ),
-    (
-        gauge("slurm_backfill_max_cycle_seconds", "Duration of the longest backfill cycle since the last reset."),
-        lambda d: d.backfill.max_cycle_seconds,
-    ),
-    (
-        gauge("slurm_backfill_mean_cycle_seconds", "Mean duration of backfill cycles since the last reset."),
-        lambda d: d.backfill.mean_cycle_seconds,
-    ),
-    # An older exporter has a metric of the same name and meaning.
-    (
-        gauge("slurm_backfill_last_depth", "Jobs examined in the last backfill cycle."),
-        lambda d: d.backfill.last_depth,
-    ),
-    (
-        gauge("slurm_backfill_last_try_depth", "Jobs that the last backfill cycle tried to start."),
-        lambda d: d.backfill.last_try_depth,
-    ),
-    (
-        gauge("slurm_backfill_mean_depth", "Mean number of jobs examined per backfill cycle."),
-        lambda d: d.backfill.mean_depth,
-    ),
-    (
-        gauge("slurm_backfill_mean_try_depth", "Mean number of jobs that a backfill cycle tried to start."),
-        lambda d: d.backfill.mean_try_depth,
-    ),
-    (
-        gauge("slurm_backfill_last_queue_length", "Pending jobs in the last backfill cycle."),
-        lambda d: d.backfill.last_queue_length,
-    ),
-    (
-        gauge("slurm_backfill_mean_queue_length", "Mean number of pending jobs per backfill cycle."),
-        lambda d: d.backfill.mean_queue_length,
-    ),
-    (
-        gauge("slurm_backfill_last_table_size", "Time slots considered in the last backfill cycle."),
-        lambda d: d.backfill.last_table_size,
-    ),
-    (
-        gauge("slurm_backfill_mean_table_size", "Mean number of time slots considered per backfill cycle."),
-        lambda d: d.backfill.mean_table_size,
-    ),
-    (
-        compat_gauge("slurm_backfill_job_count", "Jobs started by backfill."),
-        lambda d: d.backfill.jobs,
-    ),
-    (compat_gauge("slurm_backfill_cycle_count", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
-    (compat_gauge("slurm_backfill_cycle_counter", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
+    (compat_gauge("slurm_backfill_job_count", "Jobs started by backfill."), _JOBS_LINE),
+    (compat_gauge("slurm_backfill_cycle_count", "Cycles of the backfill scheduler."), "Total cycles"),
+    (compat_gauge("slurm_backfill_cycle_counter", "Cycles of the backfill scheduler."), "Total cycles"),
     (
         compat_gauge("slurm_backfill_last_depth_try_sched", "Jobs that the last backfill cycle tried to start."),
-        lambda d: d.backfill.last_try_depth,
+        _TRY_LINE,
     ),
 )
-_SCALARS = (*_LOAD, *_JOBS, *_MAIN, *_BACKFILL)
+ACTIVE = gauge("slurm_backfill_active", "1 while a backfill cycle is running.")
 
 EXITS = counter("slurm_scheduler_exits_total", "Cycles of the main scheduler by the cause of their end.", "cause")
 BACKFILL_EXITS = counter("slurm_backfill_exits_total", "Backfill cycles by the cause of their end.", "cause")
@@ -232,11 +163,12 @@ _QUEUE: tuple[tuple[Metric, Callable[[RpcQueue], int]], ...] = (
 
 def collect(options: NoOptions, *, diag: Diag) -> Iterator[Family]:  # noqa: ARG001 - part of the protocol
     """Yield one family per statistic; values that were not measured are left out."""
-    for metric, measure in _SCALARS:
-        value = measure(diag)
-        yield Family(metric, {} if value is None else {(): value})
-    yield Family(EXITS, _by_text(diag.main.exits))
-    yield Family(BACKFILL_EXITS, _by_text(diag.backfill.exits))
+    yield from _statistic_families(_DAEMON, diag.daemon)
+    yield from _statistic_families(_MAIN, diag.main)
+    yield Family(ACTIVE, {(): int(diag.is_backfill_active)})
+    yield from _statistic_families(_BACKFILL, diag.backfill)
+    yield Family(EXITS, _by_text(diag.main_exits))
+    yield Family(BACKFILL_EXITS, _by_text(diag.backfill_exits))
     yield Family(OUTGOING, _by_text(diag.outgoing))
     yield from message_families(RPC, diag.messages)
     yield from _compat_message_families(diag.messages)
@@ -244,6 +176,16 @@ def collect(options: NoOptions, *, diag: Diag) -> Iterator[Family]:  # noqa: ARG
         yield Family(metric, {(row.message,): amount(row.queue) for row in diag.messages if row.queue is not None})
     yield from user_families(RPC, diag.users)
     yield from _compat_user_families(diag.users)
+
+
+def _statistic_families(statistics: _Statistics, values: StatisticsValues) -> Iterator[Family]:
+    """Yield the values of lines; the unit at the end of the metric's name is that of the line."""
+    for metric, line in statistics:
+        if metric.name.endswith("_timestamp_seconds"):
+            value: float | None = values.timestamp(line)
+        else:
+            value = values.seconds(line) if metric.name.endswith("_seconds") else values.number(line)
+        yield Family(metric, {} if value is None else {(): value})
 
 
 def _by_text(counts: Mapping[str, int]) -> dict[Labels, int]:
@@ -275,7 +217,8 @@ COLLECTOR = Collector(
     help="Threads, scheduling cycles and requests of slurmctld, from one sdiag call.",
     needs=("diag",),
     metrics=(
-        *(metric for metric, _ in _SCALARS),
+        *(metric for metric, _ in (*_DAEMON, *_MAIN)),
+        *(ACTIVE, *(metric for metric, _ in _BACKFILL)),
         *(EXITS, BACKFILL_EXITS, OUTGOING),
         *RPC.all,
         *(COMPAT_COUNT, COMPAT_AVG_TIME, COMPAT_TOTAL_TIME, COMPAT_USER_COUNT, COMPAT_USER_TIME),

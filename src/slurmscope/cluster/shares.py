@@ -161,8 +161,8 @@ def _number(text: str) -> float | None:
 class ShareOptions:
     """Options of the shares collector."""
 
-    user: bool = setting(True, help="Expose the fair share of users, not only of accounts.")
-    user_tres: bool = setting(False, help="Expose the TRES of every user too; this adds many series.")
+    user: bool = setting(True, "Expose the fair share of users, not only of accounts.")
+    user_tres: bool = setting(False, "Expose the TRES of every user too; this adds many series.")
 
 
 # What sshare reports per association: field of Share, suffix of the metric name, help.

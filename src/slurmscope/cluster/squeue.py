@@ -102,7 +102,7 @@ class Jobs:
 
     ``starts`` are the jobs that started in the time window of the snapshot; ``waits`` sums them by partition and QOS
     over all snapshots. ``unreadable_rows`` counts rows that could not be parsed; they are in no group. ``owners``
-    holds jobs that started, by job ID and by the ID of their array; empty unless it was requested.
+    holds jobs by their ID and by the ID of their array; empty unless it was requested.
     """
 
     groups: tuple[JobGroup, ...]
@@ -211,7 +211,7 @@ def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow, w
 
 
 def _find_owners(rows: Iterable[bytes]) -> dict[int, JobOwner]:
-    """Return the owners of jobs that started; a row without IDs or names is skipped, and counted later."""
+    """Return the owners of all jobs; a row without IDs or names is skipped, and counted later."""
     owners: dict[int, JobOwner] = {}
     arrays: dict[int, JobOwner] = {}
     for row in rows:
@@ -219,19 +219,18 @@ def _find_owners(rows: Iterable[bytes]) -> dict[int, JobOwner]:
         try:
             job_id, _, array_id = ids.partition(b"\x1f")
             owner = _owner(rest.partition(b"\x1e")[0])
-            if owner is not None:
-                owners[int(job_id)] = owner
-                if array_id != job_id:
-                    arrays[int(array_id)] = owner
+            owners[int(job_id)] = owner
+            if array_id != job_id:
+                arrays[int(array_id)] = owner
         except ValueError:
             continue
     return {**arrays, **owners}
 
 
 @lru_cache(maxsize=CACHED_NAMES)
-def _owner(text: bytes) -> JobOwner | None:
-    account, user, partitions, _, state, *_ = _parse_names(text)
-    return None if state in WAITING_STATES else JobOwner(account, user, partitions[0])
+def _owner(text: bytes) -> JobOwner:
+    account, user, partitions, *_ = _parse_names(text)
+    return JobOwner(account, user, partitions[0])
 
 
 def _count_rows(rows: Sequence[bytes], window: StartWindow) -> tuple[dict[bytes, tuple[int, bytes]], list[_Start]]:

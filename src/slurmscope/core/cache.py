@@ -57,7 +57,6 @@ class Cache(Generic[V]):
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """Count the keys, also those whose values have expired."""
         return len(self._entries)
 
     def __contains__(self, key: Hashable) -> bool:

@@ -15,73 +15,65 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import Section, Setting, environment_name, parse_text
+from slurmscope.core.settings import Section, Setting, environment_name, parse_text, setting
 from slurmscope.core.units import format_size
 
 T = TypeVar("T")
 
 FILE_SIZE_LIMIT_BYTES = 1 << 20
 
-_LUSTRE_NAMES = "use collector.lustre.dialect; for other names, write recording rules in Prometheus"
-_TRACE_LIMITS = "use trace.processes, from which the limits of jobs and users follow"
-_INBOX_LIMITS = "use push-inbox.size, from which the other limits follow"
-_EXCLUDE = "use metrics.exclude, or metric_relabel_configs in Prometheus"
-_FIXED = "remove it, the value is fixed"
-_SHARED_MIN_RUN = (
-    "memory-over-requested", "cpu-idle", "cpu-uneven-over-time", "core-imbalance", "serial-code",
-    "gpu-held-without-process", "gpu-idle", "gpu-low", "node-imbalance", "too-many-nodes", "scratch-unused",
-)  # fmt: skip
-_FIXED_MIN_RUN = ("memory-growing", "time-over-requested", "metadata-storm", "tiny-requests")
-REMOVED: Mapping[str, str] = {
-    "slurm.interval.": "use slurm.poll-limit, or slurm.slow-interval for what changes slowly",
-    "collector.lustre.read-metric": _LUSTRE_NAMES,
-    "collector.lustre.write-metric": _LUSTRE_NAMES,
-    "collector.lustre.metadata-metric": _LUSTRE_NAMES,
-    "collector.lustre.job-label": _LUSTRE_NAMES,
-    "collector.lustre.target-label": _LUSTRE_NAMES,
-    "collector.lustre.operation-label": _LUSTRE_NAMES,
-    "collector.lustre.filesystem-label": _LUSTRE_NAMES,
-    "collector.lustre.rate": "use collector.lustre.range, rates are those of the last two samples in it",
-    "collector.lustre.top-jobs": "remove it, the 20 jobs that use a file system most are exported",
-    "collector.lustre.programs": "remove it, up to 200 programs are exported by name",
-    "collector.process_groups.user": _EXCLUDE,
-    "collector.process_groups.min-cpu-seconds": _EXCLUDE,
-    "collector.process_groups.min-resident-bytes": _EXCLUDE,
-    "collector.process_groups.groups-per-user": "remove it, up to 200 groups of a user are exported by name",
-    "collector.dbd.user": _EXCLUDE,
-    "collector.scheduler.user": _EXCLUDE,
-    "output.push-job": "use output.push-grouping to tell pushed groups apart",
-    "trace.processes-per-job": _TRACE_LIMITS,
-    "trace.processes-per-user": _TRACE_LIMITS,
-    "trace.posts-per-job": _TRACE_LIMITS,
-    "trace.posts-per-user": _TRACE_LIMITS,
-    "push-inbox.body-limit": _INBOX_LIMITS,
-    "push-inbox.groups": _INBOX_LIMITS,
-    "push-inbox.series": _INBOX_LIMITS,
-    "push-inbox.series-per-group": _INBOX_LIMITS,
-    "prometheus.max-answer-bytes": _FIXED,
-    "prometheus.max-points": _FIXED,
-    "prometheus.max-queries": _FIXED,
-    "prometheus.retries": _FIXED,
-    "metrics.label-length-limit": _FIXED,
-    "gpu.": _FIXED,
-    "profile.timeout": _FIXED,
-    "profile.push-interval": _FIXED,
-    "web.max-requests": _FIXED,
-    "up.timeout": _FIXED,
-    "portal.timeout": _FIXED,
-    "mail.timeout": _FIXED,
-    **{f"rules.{rule}.min-run-seconds": "use rules.min-run-seconds" for rule in _SHARED_MIN_RUN},
-    **{f"rules.{rule}.min-run-seconds": _FIXED for rule in _FIXED_MIN_RUN},
-    "rules.cpu-idle.min-cores": _FIXED,
-    "rules.node-imbalance.min-mean-cores": _FIXED,
-    "rules.serial-code.min-runnable-threads": _FIXED,
-    "rules.core-imbalance.min-mean-core-seconds": _FIXED,
-    "rules.too-many-nodes.cores-per-node": "remove it, the sizes of nodes are those of sinfo",
-    "rules.too-many-nodes.memory-per-node-bytes": "remove it, the sizes of nodes are those of sinfo",
-    "reporter.settle": "use reporter.interval, a job is summarized two intervals after its end",
-    "reporter.thin-curves-points": "remove it, thinned curves have 60 points",
+_REMOVED = {
+    "use slurm.poll-limit, or slurm.slow-interval for what changes slowly": "slurm.interval.",
+    "use collector.lustre.dialect; for other names, write recording rules in Prometheus": (
+        "collector.lustre.read-metric collector.lustre.write-metric collector.lustre.metadata-metric "
+        "collector.lustre.job-label collector.lustre.target-label collector.lustre.operation-label "
+        "collector.lustre.filesystem-label"
+    ),
+    "use collector.lustre.range, rates are those of the last two samples in it": "collector.lustre.rate",
+    "remove it, the 20 jobs that use a file system most are exported": "collector.lustre.top-jobs",
+    "remove it, up to 200 programs are exported by name": "collector.lustre.programs",
+    "use metrics.exclude, or metric_relabel_configs in Prometheus": (
+        "collector.process_groups.user collector.process_groups.min-cpu-seconds "
+        "collector.process_groups.min-resident-bytes collector.dbd.user collector.scheduler.user"
+    ),
+    "remove it, up to 200 groups of a user are exported by name": "collector.process_groups.groups-per-user",
+    'remove it, and query command=~"NAME *", which finds padded names too': "collector.process_groups.pad-command",
+    "remove it, the file is written every minute": "sd.file-interval",
+    "use completions.state-file, counts then continue over restarts": "completions.look-back",
+    "remove it, 50 reasons are exported": "collector.events.reasons",
+    "use output.push-grouping to tell pushed groups apart": "output.push-job",
+    "use trace.processes, from which the limits of jobs and users follow": (
+        "trace.processes-per-job trace.processes-per-user trace.posts-per-job trace.posts-per-user"
+    ),
+    "use push-inbox.size, from which the other limits follow": (
+        "push-inbox.body-limit push-inbox.groups push-inbox.series push-inbox.series-per-group"
+    ),
+    "remove it, the value is fixed": (
+        "prometheus.max-answer-bytes prometheus.max-points prometheus.max-queries prometheus.retries "
+        "metrics.label-length-limit gpu. profile.timeout profile.push-interval web.max-requests up.timeout "
+        "portal.timeout mail.timeout accounting.timeout archive.timeout output.remote-write-max-age "
+        "rules.memory-growing.min-run-seconds rules.time-over-requested.min-run-seconds "
+        "rules.metadata-storm.min-run-seconds rules.tiny-requests.min-run-seconds "
+        "rules.cpu-idle.min-cores rules.node-imbalance.min-mean-cores "
+        "rules.serial-code.min-runnable-threads rules.core-imbalance.min-mean-core-seconds"
+    ),
+    "write accounting.host as HOST:PORT": "accounting.port",
+    "write the path of the socket in accounting.host": "accounting.socket",
+    "use rules.min-run-seconds": (
+        "rules.memory-over-requested.min-run-seconds rules.cpu-idle.min-run-seconds "
+        "rules.cpu-uneven-over-time.min-run-seconds rules.core-imbalance.min-run-seconds "
+        "rules.serial-code.min-run-seconds rules.gpu-held-without-process.min-run-seconds "
+        "rules.gpu-idle.min-run-seconds rules.gpu-low.min-run-seconds "
+        "rules.node-imbalance.min-run-seconds rules.too-many-nodes.min-run-seconds "
+        "rules.scratch-unused.min-run-seconds"
+    ),
+    "remove it, the sizes of nodes are those of sinfo": (
+        "rules.too-many-nodes.cores-per-node rules.too-many-nodes.memory-per-node-bytes"
+    ),
+    "use reporter.interval, a job is summarized two intervals after its end": "reporter.settle",
+    "remove it, thinned curves have 60 points": "reporter.thin-curves-points",
 }
+REMOVED = {key: use for use, keys in _REMOVED.items() for key in keys.split()}
 """Removed settings by key, flag, or prefix (with a dot at its end), and what to use instead."""
 
 
@@ -168,8 +160,15 @@ def read_file(path: Path) -> dict[str, object]:
 
 
 def own_environment() -> Mapping[str, str]:
-    """Return a copy of the environment of this process."""
     return dict(os.environ)
+
+
+def file_path(default: T, help: str, *, key: str = "") -> T:
+    return setting(default, help, parse=parse_path, metavar="FILE", key=key)
+
+
+def folder_path(default: T, help: str) -> T:
+    return setting(default, help, parse=parse_path, metavar="DIR")
 
 
 def parse_path(given: object) -> Path:

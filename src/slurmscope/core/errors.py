@@ -22,6 +22,7 @@
     │   └── MalformedAnswer    a response arrived in an unknown format
     ├── ArchiveError           the job archive could not be read or written
     │   ├── ArchiveTooLarge        a report exceeds the size limit of the archive
+    │   ├── LimitReached           as many notes or views as are kept exist
     │   ├── UnreadableReport       a stored report cannot be decoded; others can
     │   └── ArchiveSchemaError     the tables are those of another release
     ├── AmbiguousName          a job ID or node name exists in several clusters
@@ -87,14 +88,10 @@ class CommandError(SourceError):
 
 
 class CommandMissing(CommandError):
-    """The program does not exist or is not executable."""
-
     reason = "missing"
 
 
 class CommandTimedOut(CommandError):
-    """The program and all its children were killed after the timeout."""
-
     reason = "timeout"
 
 
@@ -107,22 +104,16 @@ class CommandRefused(CommandError):
 class CommandFailed(CommandError):
     """The program exited with a code other than 0, or was killed by a signal."""
 
-    reason = "failed"
-
 
 class ServerError(SourceError):
     """A server returned no usable response."""
 
 
 class ServerTimedOut(ServerError):
-    """No complete response arrived before the timeout."""
-
     reason = "timeout"
 
 
 class ServerRefused(ServerError):
-    """The server is unreachable or denied access."""
-
     reason = "refused"
 
 
@@ -139,8 +130,6 @@ class QueryRejected(ServerError):
 
 
 class SlurmRefused(SourceError):
-    """A response arrived that reports an error of Slurm: controller down, no permission."""
-
     reason = "refused"
 
 
@@ -162,6 +151,10 @@ class ArchiveError(SlurmscopeError):
 
 class ArchiveTooLarge(ArchiveError):
     """A report exceeds the size limit of the archive or its database; retrying does not help."""
+
+
+class LimitReached(ArchiveError):
+    """There are as many notes or views as are kept; the message says what to do."""
 
 
 class UnreadableReport(ArchiveError):

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 
 logger = logging.getLogger(__name__)
 
@@ -76,10 +76,7 @@ class Signals:
             self._before[number] = signal.signal(number, _do_nothing)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Restore the previous handlers."""
+    def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)  # type: ignore[arg-type] # it came from signal.signal
         signal.set_wakeup_fd(self._wakeup_before)
@@ -101,7 +98,6 @@ class ReloadRequest:
     """Remember SIGHUP for a server that runs in the main thread, and make it return."""
 
     def __init__(self) -> None:
-        """Install nothing yet."""
         self._stop: Callable[[], None] = lambda: None
         self._is_pending = False
         self._before: object = None
@@ -112,10 +108,7 @@ class ReloadRequest:
             self._before = signal.signal(signal.SIGHUP, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Restore the previous handler."""
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGHUP, self._before)  # type: ignore[arg-type] # it came from signal.signal
 

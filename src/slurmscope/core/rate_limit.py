@@ -35,16 +35,16 @@ class TokenBuckets:
         """Count the keys whose buckets are not full."""
         return len(self._buckets)
 
-    def take(self, key: Hashable = None) -> float:
-        """Take a token and return 0, or return the seconds until there is one; a refusal costs nothing."""
+    def take(self, key: Hashable = None, count: int = 1) -> float:
+        """Take tokens and return 0, or return the seconds until there are enough; a refusal costs nothing."""
         if not self._per_second:
             return 0.0
         with self._lock:
             now = self._clock()
             tokens, filled_at = self._buckets.pop(key, (self._burst, now))
             tokens = min(self._burst, tokens + (now - filled_at) * self._per_second)
-            wait_seconds = max(0.0, (1 - tokens) / self._per_second)
-            self._buckets[key] = (tokens if wait_seconds else tokens - 1, now)
+            wait_seconds = max(0.0, (count - tokens) / self._per_second)
+            self._buckets[key] = (tokens if wait_seconds else tokens - count, now)
             self._drop_unused(now)
             return wait_seconds
 

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Declare settings.
 
-A module declares its settings as a frozen dataclass whose fields are made by :func:`setting`, and
-names it in a :class:`Section`. The flag, the key in the file, the environment variable and the line
-in the documentation are all derived from that declaration.
+A module declares its settings as a frozen dataclass whose fields are made by :func:`setting` (or :func:`duration`,
+:func:`byte_size` and :func:`choice`, or ``file_path`` and ``folder_path`` of :mod:`slurmscope.core.config`), and names
+it in a :class:`Section`. The flag, the key in the file, the environment variable and the line in the documentation are
+all derived from that declaration.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from slurmscope.core.units import format_duration, format_number, format_size
+from slurmscope.core.units import format_duration, format_number, format_size, parse_bytes, parse_positive_seconds
 
 T = TypeVar("T")
 Parse = Callable[[object], object]
@@ -105,10 +106,10 @@ class Section:
             )
 
 
-def setting(  # noqa: PLR0913 - all but the first are keyword-only
+def setting(  # noqa: PLR0913 - all but the first two are keyword-only
     default: T,
-    *,
     help: str,
+    *,
     parse: Parse | None = None,
     metavar: str = "",
     key: str = "",
@@ -134,6 +135,32 @@ def setting(  # noqa: PLR0913 - all but the first are keyword-only
     return field(default=default, metadata=metadata)
 
 
+def duration(
+    default: float,
+    help: str,
+    *,
+    parse: Parse = parse_positive_seconds,
+    key: str = "",
+    flag: str = "",
+    environment: Sequence[str] = (),
+) -> float:
+    return setting(default, help, parse=parse, metavar=DURATION, key=key, flag=flag, environment=environment)
+
+
+def choice(default: str, words: Iterable[str], help: str) -> str:
+    return setting(default, help, parse=one_of(*words), metavar="|".join(words))
+
+
+def byte_size(default: int, help: str, *, least_bytes: int = 1, key: str = "") -> int:
+    def parse(given: object) -> int:
+        size_bytes = parse_bytes(str(given))
+        if size_bytes < least_bytes:
+            raise ValueError(f"{given!r} is less than the minimum of {format_size(least_bytes)}")
+        return size_bytes
+
+    return setting(default, help, parse=parse, metavar=SIZE, key=key)
+
+
 def environment_name(flag: str) -> str:
     return "SLURMSCOPE_" + flag.replace(".", "_").replace("-", "_").upper()
 
@@ -146,7 +173,6 @@ def parser_for(default: object) -> Parse:
 
 
 def parse_boolean(given: object) -> bool:
-    """Parse true or false."""
     words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
     if isinstance(given, bool):
         return given

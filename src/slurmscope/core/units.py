@@ -41,7 +41,6 @@ def parse_seconds(given: object) -> float:
 
 
 def parse_positive_seconds(given: object) -> float:
-    """Parse a duration greater than zero."""
     seconds = parse_seconds(given)
     if seconds <= 0:
         raise ValueError(f"{given!r} is not a duration greater than 0s")
@@ -103,8 +102,6 @@ def _bounded(seconds: float, given: object) -> float:
 
 
 NOT_MEASURED = "not measured"
-
-_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 
 
@@ -121,10 +118,10 @@ def format_bytes(amount: float | None) -> str:
         return NOT_MEASURED
     power = 0
     # 1023.6 would be rounded to 1024; use the next unit instead.
-    while power < len(_SIZES) - 1 and abs(amount) >= 1023.5:
+    while power < len(_BINARY_UNITS) - 1 and abs(amount) >= 1023.5:
         amount /= 1024
         power += 1
-    return f"{format_count(amount)} {_SIZES[power]}"
+    return f"{format_count(amount)} {_BINARY_UNITS[power]}"
 
 
 def format_rate(amount: float | None) -> str:
@@ -148,6 +145,14 @@ def format_ratio(ratio: float | None) -> str:
     if 0 < percent < 0.1:
         return "under 0.1 %"
     return f"{percent:,.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
+
+
+def format_energy(joules: float | None) -> str:
+    """Format as people pay for it: ``12.4 kWh``."""
+    if joules is None or not math.isfinite(joules):
+        return NOT_MEASURED
+    amount, unit = (joules / 3.6e6, "kWh") if joules >= 3.6e6 else (joules / 3600, "Wh")
+    return f"{amount:,.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
 def format_seconds(seconds: float | None) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.core.check import Check
@@ -28,7 +27,7 @@ def check_certificate(web_config_file: Path | None) -> Iterator[Check]:
         tls = read_web_config(web_config_file).tls
         if tls is None:
             return
-        message = f"{tls.cert_file} is valid until {find_expiry(tls)}"
+        message = f"{tls.cert_file or 'cert'} is valid until {find_expiry(tls)}"
     except ConfigError as error:
         yield Check(name="certificate", is_good=False, message=str(error), advice=CERTIFICATE_ADVICE)
     else:
@@ -43,15 +42,16 @@ def find_expiry(settings: TlsSettings) -> str:
     """
     import ssl
 
-    from slurmscope.http.server.tls import TlsServer
+    from slurmscope.http.server.tls import TlsServer, load_identity, open_pem
 
     TlsServer(settings)  # raises an error that names the file
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_context.load_cert_chain(settings.cert_file, settings.key_file)
+    load_identity(server_context, settings)
     client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client_context.check_hostname = False
     client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    client_context.load_verify_locations(settings.cert_file)
+    with open_pem(settings.cert_file, settings.cert) as cert_path:
+        client_context.load_verify_locations(cert_path)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = server_context.wrap_bio(to_server, to_client, server_side=True)
     client = client_context.wrap_bio(to_client, to_server)
@@ -61,9 +61,9 @@ def find_expiry(settings: TlsSettings) -> str:
                 with contextlib.suppress(ssl.SSLWantReadError):
                     side.do_handshake()
     except ssl.SSLCertVerificationError as error:
-        raise ConfigError(f"{settings.cert_file}: {error.verify_message}") from error
+        raise ConfigError(f"{settings.cert_file or 'cert'}: {error.verify_message}") from error
     except ssl.SSLError as error:
-        raise ConfigError(f"{settings.cert_file}: {error.reason}") from error
+        raise ConfigError(f"{settings.cert_file or 'cert'}: {error.reason}") from error
     return str((client.getpeercert() or {}).get("notAfter", "an unknown date"))
 
 
@@ -80,24 +80,13 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examination:
-    """The results of all checks."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def is_healthy(self) -> bool:
-        return all(check.is_good for check in self.checks)
-
-
-def examine(features: OpenFeatures, collectors: Iterable[Collector]) -> Examination:
+def examine(features: OpenFeatures, collectors: Iterable[Collector]) -> tuple[Check, ...]:
     """Read every source that the collectors need once, then run the checks of the exporter itself."""
     needed: dict[str, list[str]] = {}
     for collector in collectors:
         for name in collector.reading_names:
             needed.setdefault(name, []).append(collector.name)
-    return Examination(checks=(*_check_readings(features, needed), *features.checks()))
+    return (*_check_readings(features, needed), *features.checks())
 
 
 def _check_readings(features: OpenFeatures, needed: dict[str, list[str]]) -> Iterator[Check]:

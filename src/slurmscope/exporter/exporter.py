@@ -116,7 +116,6 @@ class RunningExporter:
     """Run the features and the page service of the current configuration; a reload replaces them."""
 
     def __init__(self, exporter: Exporter, config: Config) -> None:
-        """Build the service of the first configuration."""
         self._exporter = exporter
         self._first_config = config
         self._server: Server | None = None
@@ -146,11 +145,9 @@ class RunningExporter:
         return self.service.expose_once(Format.TEXT, lambda families: adapt_to_textfile(families, role))[0]
 
     def collect(self, deadline_seconds: float) -> list[Family]:
-        """Return the families of a fresh page."""
         return self.service.collect_once(deadline_seconds)
 
     def pushed(self) -> PushedPage:
-        """Return metrics that others pushed."""
         return self.features.pushed()
 
     def is_idle(self) -> bool:
@@ -164,7 +161,6 @@ class RunningExporter:
         self._self_metrics.is_web_config_good = lambda: server.is_config_good
 
     def close(self) -> None:
-        """Stop background threads."""
         self.features.close()
 
     def reload(self) -> None:
@@ -251,7 +247,6 @@ def enabled_collectors(collectors: Iterable[Collector], config: Config) -> list[
 
 
 def configure_log(config: Config) -> None:
-    """Set up logging."""
     settings = config.of(LogSettings)
     log.configure(settings.level, settings.format, sys.stderr)
 
@@ -267,7 +262,6 @@ def _open_outputs(running: RunningExporter, output: OutputSettings, stack: ExitS
 
 @contextmanager
 def _open_server(running: RunningExporter, web: WebSettings, *, name: str) -> Iterator[None]:
-    """Serve scrapes over HTTP."""
     app = ExporterApp(
         running.scrape,
         telemetry_path=web.telemetry_path,

@@ -125,7 +125,6 @@ class OpenFeatures:
         return self.wait(wanted, until)
 
     def request(self, names: Collection[str]) -> None:
-        """Begin to read several sources, without waiting."""
         for name in sorted(set(names)):
             self.readings[name].request()
 
@@ -138,7 +137,6 @@ class OpenFeatures:
         return frozenset().union(*(part.hidden_labels(until) for part in self._all()))
 
     def routes(self) -> dict[str, Route]:
-        """Return the further paths that the exporter answers."""
         return {path: route for part in self._all() for path, route in part.routes().items()}
 
     def families(self, is_success: Mapping[str, bool]) -> Iterator[Family]:
@@ -151,7 +149,6 @@ class OpenFeatures:
             yield from part.checks()
 
     def pushed(self) -> PushedPage:
-        """Return metrics that others pushed."""
         return next((part.pushed() for part in self._all() if part.pushed), PushedPage())
 
     @property

@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
-from slurmscope.core.settings import parse_list, parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
+from slurmscope.core.config import file_path, parse_path
+from slurmscope.core.settings import duration, parse_list, parse_text, setting
 
 
 def parse_listen_addresses(given: object) -> tuple[str, ...]:
@@ -36,7 +35,6 @@ def parse_textfile(given: object) -> Path:
 
 
 def parse_push_url(given: object) -> str:
-    """Parse the URL of a Pushgateway."""
     url = parse_text(given)
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"{url.rsplit('@', 1)[-1]!r} is not an http:// or https:// URL")
@@ -59,19 +57,17 @@ class WebSettings:
 
     listen_address: tuple[str, ...] = setting(
         (),
-        help="Address to listen on: :PORT, HOST:PORT or [IPV6]:PORT; repeatable.",
+        "Address to listen on: :PORT, HOST:PORT or [IPV6]:PORT; repeatable.",
         parse=parse_listen_addresses,
         metavar="ADDRESS",
     )
     telemetry_path: str = setting(
-        "/metrics", help="Path under which to expose metrics.", parse=parse_telemetry_path, metavar="PATH"
+        "/metrics", "Path under which to expose metrics.", parse=parse_telemetry_path, metavar="PATH"
     )
-    config_file: Path | None = setting(
+    config_file: Path | None = file_path(
         None,
+        "File for TLS and basic authentication, in the format of the Prometheus exporter toolkit.",
         key="config.file",
-        help="File for TLS and basic authentication, in the format of the Prometheus exporter toolkit.",
-        parse=parse_path,
-        metavar="FILE",
     )
     max_requests: int = 40
     """Maximum number of parallel scrapes; further requests get status 503."""
@@ -83,27 +79,23 @@ class OutputSettings:
 
     textfile: Path | None = setting(
         None,
-        help="Write metrics periodically to this file, for node_exporter's textfile collector; must end in .prom.",
+        "Write metrics periodically to this file, for node_exporter's textfile collector; must end in .prom.",
         parse=parse_textfile,
         metavar="FILE",
     )
     push: str = setting(
         "",
-        help="Push metrics to this Pushgateway, and delete them there on exit.",
+        "Push metrics to this Pushgateway, and delete them there on exit.",
         parse=parse_push_url,
         metavar="URL",
         is_secret=True,
     )
     push_grouping: tuple[str, ...] = setting(
         (),
-        help="Grouping label of pushed metrics, as name=value; default is instance with this host's name; repeatable.",
+        "Grouping label of pushed metrics, as name=value; default is instance with this host's name; repeatable.",
         parse=parse_labels,
         metavar="NAME=VALUE",
     )
-    interval: float = setting(
-        15.0,
-        flag="interval",
-        help="Interval between writes to the text file, pushes, or remote write samples.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
+    interval: float = duration(
+        15.0, "Interval between writes to the text file, pushes, or remote write samples.", flag="interval"
     )

@@ -165,7 +165,6 @@ class PageService:
         return chain(decompressed(page.blocks), own, (end(format),)), page_input.health(page.outcomes).is_success
 
     def collect_once(self, deadline_seconds: float) -> list[Family]:
-        """Return the families of a fresh page."""
         until = time.monotonic() + deadline_seconds
         page_input = self._read(self.collectors, until)
         outcomes: dict[str, CollectorOutcome] = {}

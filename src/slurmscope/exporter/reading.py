@@ -129,7 +129,6 @@ class SharedReading:
 
     @property
     def version(self) -> int:
-        """Return the version of the last good value."""
         return self._snapshot.version
 
     @property

@@ -27,30 +27,16 @@ from slurmscope.metrics.guard import Guard
 
 PROC_SELF = Path("/proc/self")
 PROC_STAT = Path("/proc/stat")
+UNLIMITED = float(2**64 - 1)
+"""What other exporters serve for memory without a limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnProcess:
-    """The resource use of this process."""
-
-    cpu_seconds: float
-    resident_bytes: int
-    virtual_bytes: int
-    start_time_seconds: float
-    open_files: int
-    open_files_limit: int
-    threads: int
-
-
-def read_own_process() -> OwnProcess | None:
-    """Read ``/proc/self``; None where procfs is not mounted."""
-    try:
-        stat = (PROC_SELF / "stat").read_bytes()
-        boot = (PROC_STAT).read_bytes()
-        open_files = len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only, at every scrape
-    except OSError:
-        return None
-    return parse_own_process(stat, boot, open_files)
+def parse_octets(netstat: bytes) -> tuple[int | None, int | None]:
+    """Return the bytes that IP received and sent: one line has the names, the next the numbers."""
+    names, *numbers = [line.split()[1:] for line in netstat.splitlines() if line.startswith(b"IpExt:")] or [[]]
+    found = dict(zip(names, numbers[0], strict=False)) if numbers else {}
+    received, sent = (int(found[key]) if key in found else None for key in (b"InOctets", b"OutOctets"))
+    return received, sent
 
 
 def raise_open_files_limit(wanted: int) -> int:
@@ -61,22 +47,6 @@ def raise_open_files_limit(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         return most
     return wanted if soft == resource.RLIM_INFINITY else soft
-
-
-def parse_own_process(stat: bytes, boot: bytes, open_files: int) -> OwnProcess:
-    """Parse the fields after the last parenthesis: the command name may contain any character."""
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    ticks = os.sysconf("SC_CLK_TCK")
-    boot_seconds = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith(b"btime "))
-    return OwnProcess(
-        cpu_seconds=(int(fields[11]) + int(fields[12])) / ticks,
-        resident_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
-        virtual_bytes=int(fields[20]),
-        start_time_seconds=boot_seconds + int(fields[19]) / ticks,
-        open_files=open_files,
-        open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        threads=int(fields[17]),
-    )
 
 
 BUILD_INFO = info("slurmscope_build_info", "Version of slurmscope and of the Python it runs on.", "version", "python")
@@ -124,11 +94,16 @@ CPU = counter("process_cpu_seconds_total", "User and system CPU time spent in se
 RESIDENT = gauge("process_resident_memory_bytes", "Resident memory size in bytes.")
 VIRTUAL = gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.")
 START = gauge("process_start_time_seconds", "Start time of the process since the Unix epoch in seconds.")
+VIRTUAL_LIMIT = gauge("process_virtual_memory_max_bytes", "Limit of virtual memory; 2^64 - 1 if there is none.")
+RECEIVED = counter(
+    "process_network_receive_bytes_total", "Bytes that IP received, in the network namespace of the process."
+)
+SENT = counter("process_network_transmit_bytes_total", "Bytes that IP sent, in the network namespace of the process.")
 OPEN_FILES = gauge("process_open_fds", "Number of open file descriptors.")
 OPEN_FILES_LIMIT = gauge("process_max_fds", "Maximum number of open file descriptors.")
 
 READING_METRICS = (AGE, READ_DURATION, READS, READ_ERRORS)
-PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, START, OPEN_FILES, OPEN_FILES_LIMIT)
+PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, VIRTUAL_LIMIT, START, OPEN_FILES, OPEN_FILES_LIMIT, RECEIVED, SENT)
 SELF_METRICS = (
     BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD, RELOAD_TIME,
     *PROCESS_METRICS,
@@ -190,20 +165,34 @@ def reading_families(all_readings: Mapping[str, SharedReading]) -> Iterator[Fami
 
 def process_families() -> Iterator[Family]:
     """Yield the standard process metrics; nothing if procfs cannot be read."""
-    if own := read_own_process():
-        yield from _process_families(own)
+    try:
+        stat = (PROC_SELF / "stat").read_bytes()
+        boot = PROC_STAT.read_bytes()
+        open_files = len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only, at every scrape
+    except OSError:
+        return
+    # After the last parenthesis: the command name may contain any character.
+    numbers = stat[stat.rindex(b")") + 2 :].split()
+    ticks = os.sysconf("SC_CLK_TCK")
+    boot_seconds = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith(b"btime "))
+    yield Family(CPU, {(): (int(numbers[11]) + int(numbers[12])) / ticks})
+    yield Family(RESIDENT, {(): int(numbers[21]) * os.sysconf("SC_PAGE_SIZE")})
+    yield Family(VIRTUAL, {(): int(numbers[20])})
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    yield Family(VIRTUAL_LIMIT, {(): UNLIMITED if limit == resource.RLIM_INFINITY else limit})
+    yield Family(START, {(): boot_seconds + int(numbers[19]) / ticks})
+    yield Family(OPEN_FILES, {(): open_files})
+    yield Family(OPEN_FILES_LIMIT, {(): resource.getrlimit(resource.RLIMIT_NOFILE)[0]})
+    yield from _network_families()
 
 
-def _process_families(own: OwnProcess) -> Iterator[Family]:
-    for metric, value in (
-        (CPU, own.cpu_seconds),
-        (RESIDENT, own.resident_bytes),
-        (VIRTUAL, own.virtual_bytes),
-        (START, own.start_time_seconds),
-        (OPEN_FILES, own.open_files),
-        (OPEN_FILES_LIMIT, own.open_files_limit),
-    ):
-        yield Family(metric, {(): value})
+def _network_families() -> Iterator[Family]:
+    try:
+        octets = parse_octets((PROC_SELF / "net" / "netstat").read_bytes())
+    except OSError:
+        return
+    for metric, count in zip((RECEIVED, SENT), octets, strict=True):
+        yield Family(metric, {} if count is None else {(): count})
 
 
 def _known(samples: Mapping[Labels, float | None]) -> dict[Labels, float]:

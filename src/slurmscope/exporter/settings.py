@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 
 from slurmscope.core.config import Config, Resolved
-from slurmscope.core.settings import Section, one_of, parse_text, setting
+from slurmscope.core.settings import Section, choice, one_of, parse_text, setting
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.output_settings import OutputSettings, WebSettings
 
@@ -51,13 +51,13 @@ class LogSettings:
 
     level: str = setting(
         "info",
-        help="Minimum level of logged messages: debug, info, warn or error.",
+        "Minimum level of logged messages: debug, info, warn or error.",
         parse=parse_level,
         metavar="LEVEL",
         environment=("LOGLEVEL",),
     )
     format: str = setting(
-        "logfmt", help="Format of log lines: logfmt or json.", parse=one_of("logfmt", "json"), metavar="FORMAT"
+        "logfmt", "Format of log lines: logfmt or json.", parse=one_of("logfmt", "json"), metavar="FORMAT"
     )
 
 
@@ -65,14 +65,12 @@ class LogSettings:
 class MetricsSettings:
     """Which metrics are exported."""
 
-    compat: bool = setting(True, help="Also expose the metric names of the tools that slurmscope replaces.")
+    compat: bool = setting(True, "Also expose the metric names of the tools that slurmscope replaces.")
     exclude: str = setting(
-        "", help="Do not expose metrics whose name matches this regular expression.", parse=parse_regex, metavar="REGEX"
+        "", "Do not expose metrics whose name matches this regular expression.", parse=parse_regex, metavar="REGEX"
     )
     series_limit: int = setting(
-        100_000,
-        help="Maximum number of series per metric; further series are dropped and counted.",
-        metavar="COUNT",
+        100_000, "Maximum number of series per metric; further series are dropped and counted.", metavar="COUNT"
     )
     label_length_limit: int = 1024
     """Maximum length of a label value; longer values are truncated."""
@@ -90,12 +88,11 @@ class MetricsProfile(enum.StrEnum):
 class MetricsProfileSettings:
     """How many metrics of each job are exported."""
 
-    profile: str = setting(
+    profile: str = choice(
         MetricsProfile.STANDARD.value,
-        help="Which metrics to expose: reports (only what reports, portal and the example rules query), standard, or "
+        MetricsProfile,
+        "Which metrics to expose: reports (only what reports, portal and the example rules query), standard, or "
         "full (also the usage of each step and task).",
-        parse=one_of(*(profile.value for profile in MetricsProfile)),
-        metavar="|".join(MetricsProfile),
     )
 
 
@@ -104,7 +101,7 @@ class CollectorSettings:
     """Settings that apply to all collectors."""
 
     disable_defaults: bool = setting(
-        False, help="Disable all collectors except those enabled explicitly with --collector.<name>."
+        False, "Disable all collectors except those enabled explicitly with --collector.<name>."
     )
 
 
@@ -112,7 +109,7 @@ class CollectorSettings:
 class Switch:
     """Whether a collector is enabled."""
 
-    enabled: bool = setting(True, help="")
+    enabled: bool = setting(True, "")
 
 
 def exporter_sections(role: Role, collectors: Iterable[Collector]) -> Iterator[Section]:

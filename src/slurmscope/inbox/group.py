@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import gzip
+import io
 import json
 import math
 import re
@@ -23,8 +25,9 @@ from functools import cached_property
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.http.server.connection import GZIP
 from slurmscope.http.server.request import BadRequest, HttpRequest
-from slurmscope.inbox.pushed import PushedFamily, label_family
-from slurmscope.metrics.parse import ParsedFamily, parse
+from slurmscope.inbox.protobuf import parse_delimited
+from slurmscope.inbox.pushed import TIMES, PushedFamily, complete, label_family
+from slurmscope.metrics.parse import MalformedPage, ParsedFamily, parse
 from slurmscope.metrics.write import Format
 
 PREFIXES = ("/metrics/job/", "/metrics/job@base64/")
@@ -33,7 +36,6 @@ LABELS_LIMIT = 30
 _BASE64 = "@base64"
 _ROOT = "/metrics/"
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
-_OF_SAMPLES = frozenset({"le", "quantile"})
 # What is not UTF-8 in a path arrives as this character.
 _REPLACEMENT = "\ufffd"
 
@@ -60,7 +62,7 @@ def parse_group_path(path: str, label_length_limit: int) -> dict[str, str]:
 
 
 def is_group_label(name: str) -> bool:
-    return _LABEL.match(name) is not None and name not in _OF_SAMPLES
+    return _LABEL.match(name) is not None
 
 
 def _parse_pair(name: str, value: str) -> tuple[str, str]:
@@ -86,36 +88,51 @@ def _bad(message: str) -> BadRequest:
     return BadRequest(400, message, "path")
 
 
-_GZIP_FORMAT = 31
-_PROTOBUF = "application/vnd.google.protobuf"
+_PROTOBUF = re.compile(r"application/vnd\.google\.protobuf *;(?=.*\bencoding=delimited\b)", re.IGNORECASE)
+_GOOD_ESCAPES = {True: re.compile(r"(?:[^\\]|\\[\\n])*+"), False: re.compile(r'(?:[^\\]|\\[\\n"])*+')}
+"""What help texts and samples may contain: in both, a backslash begins an escape."""
+_HELP = re.compile(r"[ \t]*#[ \t]+HELP[ \t]")
+_COMMENT = re.compile(r"[ \t]*#")
 
 
 def parse_body(request: HttpRequest, *, size_limit_bytes: int, sample_limit: int) -> tuple[ParsedFamily, ...]:
-    """Return the families of a push that have samples; raise BadRequest if it is too large or not text format."""
-    if request.headers.get("content-type", "").lower().startswith(_PROTOBUF):
-        raise BadRequest(415, "The body must be in the text format; protobuf is not supported.", "format")
+    """Return the families of a push that have samples; raise BadRequest if it is too large or malformed."""
     body = request.body
     if request.headers.get("content-encoding", "").strip().lower() == GZIP:
         body = _decompressed(body, size_limit_bytes)
     try:
-        families = tuple(parse(body.decode(), Format.TEXT, sample_limit=sample_limit))
+        if _PROTOBUF.match(request.headers.get("content-type", "")):
+            families = parse_delimited(body, sample_limit=sample_limit)
+        else:
+            text = body.decode()
+            families = tuple(parse(text, Format.TEXT, sample_limit=sample_limit))
+            _check_escapes(text)
+        return tuple(complete(family) for family in families if family.samples and family.name not in TIMES)
     except UnicodeDecodeError as error:
         raise BadRequest(400, "The body is not UTF-8.", "format") from error
     except MalformedAnswer as error:
         raise BadRequest(400, f"{error}.", "format") from error
-    return tuple(family for family in families if family.samples)
+
+
+def _check_escapes(text: str) -> None:
+    """Refuse escapes that the format does not have; Prometheus itself keeps them as they are."""
+    if "\\" not in text:
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        is_help = _HELP.match(line) is not None
+        if not (_COMMENT.match(line) and not is_help) and not _GOOD_ESCAPES[is_help].fullmatch(line):
+            raise MalformedPage(number, "a backslash begins an unknown escape")
 
 
 def _decompressed(body: bytes, limit_bytes: int) -> bytes:
-    decompressor = zlib.decompressobj(wbits=_GZIP_FORMAT)
+    """Decompress one or several members, as ``gzip`` writes them when it appends to a file."""
     try:
-        plain = decompressor.decompress(body, limit_bytes + 1)
-    except zlib.error as error:
-        raise BadRequest(400, "The body is not gzip.", "format") from error
+        with gzip.open(io.BytesIO(body or b"nothing")) as members:
+            plain = members.read(limit_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadRequest(400, "The body is not gzip, is truncated, or something follows it.", "format") from error
     if len(plain) > limit_bytes:
         raise BadRequest(413, f"The decompressed body is larger than {limit_bytes} bytes.", "too_large")
-    if not decompressor.eof or decompressor.unused_data:
-        raise BadRequest(400, "The gzip body is truncated, or something follows it.", "format")
     return plain
 
 
@@ -157,7 +174,6 @@ class Group:
         return (self.pushed_at or self.failed_at) + ttl_seconds
 
     def content(self) -> bytes:
-        """Return the content of the group's file."""
         head = {
             "version": VERSION,
             "labels": dict(self.labels),

@@ -39,8 +39,6 @@ _FAILURE_HELP = "Last Unix time when changing this group in the push inbox faile
 
 
 class InboxPage:
-    """The page of the current groups."""
-
     def __init__(self, store: GroupStore, shared: Mapping[str, object]) -> None:
         """Take the groups, and the names of metrics that the exporter has as well."""
         self._store = store
@@ -175,7 +173,6 @@ class Inbox:
 
     @property
     def is_open(self) -> bool:
-        """Return whether pushes are accepted."""
         return self._store is not None
 
     def open(self, before: Inbox | None) -> None:
@@ -199,7 +196,6 @@ class Inbox:
         return self._page.get() if self._page else PushedPage()
 
     def families(self) -> Iterator[Family]:
-        """Yield the metrics about the inbox."""
         if (store := self._store) is None:
             return
         yield Family(GROUPS, {(): len(store.groups())})

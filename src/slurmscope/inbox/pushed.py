@@ -9,19 +9,26 @@ type and help. They are never changed, so each series is kept as the text that i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isfinite
 
-from slurmscope.core.errors import SlurmscopeError
+from slurmscope.core.errors import MalformedAnswer, SlurmscopeError
 from slurmscope.metrics.family import Metric, MetricKind
 from slurmscope.metrics.guard import used_names
-from slurmscope.metrics.parse import ParsedFamily, Type
-from slurmscope.metrics.write import spell_number
+from slurmscope.metrics.parse import ParsedFamily, ParsedSample, Type
+from slurmscope.metrics.write import spell_bound, spell_number
 
 PUSH_TIME = "push_time_seconds"
 FAILURE_TIME = "push_failure_time_seconds"
-_TIMES = frozenset({PUSH_TIME, FAILURE_TIME})
+TIMES = frozenset({PUSH_TIME, FAILURE_TIME})
+"""Set by the inbox itself; what a push says of them is ignored."""
+_PROMETHEUS = re.compile(r"up\Z|ALERTS\Z|ALERTS_FOR_STATE\Z|scrape_")
+"""Metrics that Prometheus makes itself: with ``honor_labels``, pushed ones would pass for those of any target."""
 _SUFFIXES = {Type.HISTOGRAM: ("_bucket", "_count", "_sum"), Type.SUMMARY: ("_count", "_sum")}
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,4})?|inf(?:inity)?|nan)\Z", re.ASCII | re.IGNORECASE)
+_BOUNDS = {Type.HISTOGRAM: "le", Type.SUMMARY: "quantile"}
 _ALL_SUFFIXES = ("_bucket", "_count", "_sum")
 _TYPES = {MetricKind.GAUGE: Type.GAUGE, MetricKind.COUNTER: Type.COUNTER}
 _SHOWN_CHARACTERS = 100
@@ -70,8 +77,8 @@ class OwnMetrics:
 
     def check(self, family: PushedFamily) -> None:
         """Raise PushConflict if a family uses a name that is taken."""
-        if family.name in _TIMES:
-            raise PushConflict(f"{family.name} is set by the inbox itself")
+        if _PROMETHEUS.match(family.name):
+            raise PushConflict(f"{family.name} is a metric of Prometheus itself")
         if (shared := self.shared.get(family.name)) is not None:
             if shared is not family.type:
                 raise PushConflict(
@@ -87,6 +94,9 @@ def label_family(family: ParsedFamily, grouping: Mapping[str, str], label_length
     ``instance`` is always set, if only to nothing, so that Prometheus does not set it to ours.
     """
     samples: dict[str, str] = {}
+    bound = _BOUNDS.get(family.type, "")
+    if bound in grouping:
+        raise PushConflict(f"{bound} cannot be a label of a group with {family.name}, a {family.type.value}")
     for sample in family.samples:
         if sample.timestamp_seconds is not None:
             raise PushConflict("pushed metrics must not have timestamps")
@@ -98,6 +108,46 @@ def label_family(family: ParsedFamily, grouping: Mapping[str, str], label_length
             raise PushConflict(f"{_shown(series)} is pushed twice")
         samples[series] = spell_number(sample.value)
     return PushedFamily(family.name, family.type, family.help, samples)
+
+
+def complete(family: ParsedFamily) -> ParsedFamily:
+    """Write bounds and quantiles as Go does, and add what a histogram or summary must have, as Pushgateway does.
+
+    Raises MalformedAnswer for a bound that is not a number; a bucket or quantile without one is left out.
+    """
+    bound = _BOUNDS.get(family.type)
+    return replace(family, samples=tuple(_completed(family, bound))) if bound else family
+
+
+def _completed(family: ParsedFamily, bound: str) -> Iterator[ParsedSample]:
+    name, is_histogram = family.name, family.type is Type.HISTOGRAM
+    missing: dict[tuple[tuple[str, str], ...], tuple[dict[str, str], dict[str, float]]] = {}
+    for sample in family.samples:
+        labels = {label: value for label, value in sample.labels.items() if label != bound}
+        _, parts = missing.setdefault(tuple(sorted(labels.items())), (labels, {}))
+        part = sample.name.removeprefix(name)
+        if part not in ("_sum", "_count"):
+            if bound not in sample.labels:
+                continue
+            labels = {**labels, bound: _normal_bound(sample, bound)}
+            part = "_bucket" if labels[bound] == "+Inf" else ""
+        parts[part] = sample.value
+        yield sample._replace(labels=labels)
+    for labels, parts in missing.values():
+        if is_histogram and "_bucket" not in parts:
+            yield ParsedSample(f"{name}_bucket", {**labels, bound: "+Inf"}, parts.get("_count", 0.0), None)
+        for part in ("_sum", "_count"):
+            if part not in parts:
+                yield ParsedSample(name + part, labels, 0.0, None)
+
+
+def _normal_bound(sample: ParsedSample, bound: str) -> str:
+    text = sample.labels[bound]
+    if not _NUMBER.match(text):
+        raise MalformedAnswer(f"the label {bound} of {sample.name} is not a number")
+    value = float(text)
+    sign = "-" if value < 0 else ""
+    return sign + spell_bound(abs(value)).removesuffix(".0") if isfinite(value) else spell_number(value)
 
 
 def series_text(name: str, labels: Mapping[str, str]) -> str:

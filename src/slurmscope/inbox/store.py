@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import folder_path
 from slurmscope.core.errors import ConfigError, OutputError, SlurmscopeError
 from slurmscope.core.log import fields
-from slurmscope.core.settings import SIZE, parse_text, setting
-from slurmscope.core.units import parse_bytes, parse_seconds
+from slurmscope.core.settings import byte_size, duration, setting
+from slurmscope.core.units import parse_seconds
 from slurmscope.exporter.textfile import write_textfile
 from slurmscope.http.server.address import Network, parse_networks
 from slurmscope.http.server.request import BadRequest
@@ -47,39 +47,29 @@ from slurmscope.metrics.parse import ParsedFamily
 logger = logging.getLogger(__name__)
 
 
-def parse_size(given: object) -> int:
-    return parse_bytes(parse_text(str(given)))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxSettings:
     """The paths under /metrics/job/ to which batch jobs and scripts push metrics, as to a Pushgateway."""
 
-    enabled: bool = setting(False, help="Accept pushed metrics and expose them beside the exporter's own.")
+    enabled: bool = setting(False, "Accept pushed metrics and expose them beside the exporter's own.")
     networks: tuple[Network, ...] = setting(
         (ip_network("127.0.0.0/8"), ip_network("::1/128")),
-        help="Network that may push while web.config.file requires neither password nor certificate; repeatable.",
+        "Network that may push while web.config.file requires neither password nor certificate; repeatable.",
         parse=parse_networks,
         metavar="NETWORK",
     )
-    directory: Path | None = setting(
-        None,
-        help="Directory that keeps pushed metrics across restarts; without it they are lost. Read at start only.",
-        parse=parse_path,
-        metavar="DIR",
+    directory: Path | None = folder_path(
+        None, "Directory that keeps pushed metrics across restarts; without it they are lost. Read at start only."
     )
-    ttl: float = setting(
+    ttl: float = duration(
         7 * 86_400.0,
-        help="How long a group is exposed after its last push; 0 means forever. ?ttl=DURATION of a push shortens it.",
+        "How long a group is exposed after its last push; 0 means forever. ?ttl=DURATION of a push shortens it.",
         parse=parse_seconds,
-        metavar="DURATION",
     )
-    size: int = setting(
+    size: int = byte_size(
         64 * 1024 * 1024,
-        help="Maximum size of all groups together, as text, with one series per 640 bytes. A push may have 1/32 of the "
+        "Maximum size of all groups together, as text, with one series per 640 bytes. A push may have 1/32 of the "
         "bytes and a tenth of the series; there may be a tenth as many groups as series.",
-        parse=parse_size,
-        metavar=SIZE,
     )
 
     @property
@@ -89,7 +79,6 @@ class InboxSettings:
 
     @property
     def series(self) -> int:
-        """Return the maximum number of series of all groups together."""
         return self.size // 640
 
     @property
@@ -98,7 +87,6 @@ class InboxSettings:
 
     @property
     def groups(self) -> int:
-        """Return the maximum number of groups."""
         return max(1, self.series // 10)
 
 
@@ -125,7 +113,6 @@ class GroupFiles:
             raise ConfigError(f"push-inbox.directory {directory} is used by another process") from error
 
     def close(self) -> None:
-        """Release the directory."""
         os.close(self._lock)
 
     def load(self) -> Iterator[Group]:
@@ -145,7 +132,6 @@ class GroupFiles:
         write_textfile(self._path(group.key), (group.content(),))
 
     def remove(self, key: Key) -> None:
-        """Remove a group from disk."""
         path = self._path(key)
         try:
             path.unlink(missing_ok=True)
@@ -225,7 +211,6 @@ class GroupStore:
             self._save(group)
 
     def delete(self, labels: Mapping[str, str]) -> None:
-        """Delete a group, if there is one."""
         with self._one_at_a_time():
             self._expire()
             self._remove(key_of(labels))
@@ -247,7 +232,6 @@ class GroupStore:
             return tuple(self._groups[key] for key in sorted(self._groups))
 
     def close(self) -> None:
-        """Release the directory."""
         if self._files:
             self._files.close()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from slurmscope.jobs.series import NODE_LABEL, Aggregation, DerivedLabel, SeriesQuery
 
@@ -46,11 +47,7 @@ PROCESS_LABELS = (NODE_LABEL, "step", "rank", "pid", "command")
 
 
 def _traced(metric: str, how: Aggregation, by: tuple[str, ...] = PROCESS_LABELS) -> SeriesQuery:
-    """Query a metric of traced processes, which has the job ID and the node under other labels."""
-    node = DerivedLabel(NODE_LABEL, "host", "(.*)")
-    return SeriesQuery(
-        metric=f"slurm_trace_{metric}", how=how, each=PROCESS_LABELS, by=by, job_label="jobid", derived=(node,)
-    )
+    return SeriesQuery(metric=f"slurm_trace_{metric}", how=how, each=PROCESS_LABELS, by=by)
 
 
 TRACED_CURVES: Mapping[str, SeriesQuery] = {
@@ -148,12 +145,22 @@ def _held(metric: str, how: Aggregation, labels: tuple[str, ...] = GPU_LABELS) -
     return SeriesQuery(metric=f"jobs_gpu_held_{metric}", how=how, each=labels, by=labels)
 
 
+def _worked(metric: str) -> SeriesQuery:
+    return SeriesQuery(metric=f"jobs_gpu_{metric}_total", how=Aggregation.TOTAL, each=GPU_LABELS, by=GPU_LABELS)
+
+
 GPU_TOTALS: Mapping[str, SeriesQuery] = {
     "gpu_info": _held("device_info", Aggregation.MAX, (*GPU_LABELS, "uuid", "model")),
     "gpu_jobs": _held("jobs", Aggregation.MAX),
     "gpu_memory_size": _held("memory_size_bytes", Aggregation.MAX),
     "gpu_held_memory": _held("memory_bytes", Aggregation.MAX),
     "gpu_held_utilization": _held("utilization_ratio", Aggregation.MEAN),
+    "gpu_busy": _worked("busy_seconds"),
+    "gpu_sm": _worked("sm_active_seconds"),
+    "gpu_tensor": _worked("tensor_active_seconds"),
+    "gpu_dram": _worked("dram_active_seconds"),
+    "gpu_fp32": replace(_worked("pipe_active_seconds"), each=(*GPU_LABELS, "pipe"), where=(("pipe", "fp32"),)),
+    "gpu_energy": _worked("energy_joules"),
 }
 """Queries for each GPU of jobs that are known to hold GPUs."""
 

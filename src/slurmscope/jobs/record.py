@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from slurmscope.core.tres import Gres
-from slurmscope.slurm.states import ACTIVE_STATES, ENDED_STATES, RUNNING
+from slurmscope.slurm.states import ACTIVE_STATES, ENDED_STATES, RUNNING, WAITING_STATES
 
 MAX_STEPS = 1000
 """Most steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
@@ -61,6 +61,14 @@ class StepRecord:
     """Its nodes as Slurm writes them: n[1-2]."""
     request: str = ""
     """The options by which its srun set its size: --nodes=2 --mem=4G."""
+
+
+class EarlierSize(NamedTuple):
+    """What a job had until it was resized."""
+
+    until_seconds: int
+    cpus: int
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +124,8 @@ class JobRecord:
     """The node whose failure ended the job."""
     cancelled_by_uid: int | None = None
     """User ID of who cancelled the job; 0 also if Slurm itself did."""
+    earlier_sizes: tuple[EarlierSize, ...] = ()
+    """Sizes of a job that was resized while it ran, oldest first; all other amounts are those after the last one."""
     steps: tuple[StepRecord, ...] = ()
 
     @property
@@ -139,6 +149,15 @@ class JobRecord:
     @property
     def gpus(self) -> int:
         return sum(gres.count for gres in self.gres if gres.name == "gpu")
+
+    def allocated_seconds(self, run_seconds: float) -> tuple[float, float]:
+        """Return the core time and the GPU time that were allocated in a run of this length."""
+        begin, cores, gpus, rest = self.start_seconds or 0, 0.0, 0.0, run_seconds
+        for size in self.earlier_sizes:
+            seconds = min(rest, max(0.0, float(size.until_seconds - begin)))
+            cores, gpus = cores + size.cpus * seconds, gpus + size.gpus * seconds
+            begin, rest = size.until_seconds, rest - seconds
+        return cores + (self.cpus or 0) * rest, gpus + self.gpus * rest
 
     @property
     def derived_exit(self) -> tuple[int | None, int | None]:
@@ -173,6 +192,10 @@ class JobRecord:
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED_STATES or self.state == "REQUEUED"
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state in WAITING_STATES and not self.has_ended
 
     @property
     def is_partial(self) -> bool:

@@ -24,6 +24,7 @@ from statistics import fmean
 
 from slurmscope.core.hostlist import natural_order
 from slurmscope.jobs.curves import Aligned, add, align, growth_rate, growth_ratio, idle_tail_seconds, peak, sum_over
+from slurmscope.jobs.gpu_work import Device, add_work, find_work
 from slurmscope.jobs.measured_run import ROUNDING_SECONDS, MeasuredRun, counted_by_node, cover
 from slurmscope.jobs.record import MAX_STEPS, StepRecord
 from slurmscope.jobs.series import Series
@@ -111,7 +112,7 @@ def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mappi
 
 def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> UsedShare:
     record = run.record
-    allocated = record.cpus * run.seconds if record.cpus else None
+    allocated = record.allocated_seconds(run.seconds)[0] if record.cpus else None
     # Every job uses some CPU time: Slurm reports exactly 0 where it does not gather it.
     accounted = record.cpu_seconds if record.has_ended and record.cpu_seconds else None
     measured = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
@@ -310,8 +311,6 @@ MAX_GPUS = 32
 
 _OF_EACH = ("gpu_jobs", "gpu_memory_size", "gpu_held_memory", "gpu_held_utilization")
 
-Device = tuple[str, ...]
-
 
 def summarize_gpus(run: MeasuredRun) -> GpuSummary:
     """Summarize GPUs; nodes are weighted by the job's GPUs on them, or equally where these are unknown."""
@@ -322,7 +321,8 @@ def summarize_gpus(run: MeasuredRun) -> GpuSummary:
     # Three GPUs on four nodes leave a node without any.
     expected = min(run.node_count, run.record.gpus)
     mean = fmean(utilization.values(), [weights.get(node, 1) for node in utilization]) if utilization else None
-    devices, others = _fold(_devices(run))
+    found = _devices(run)
+    devices, others = _fold(found)
     return GpuSummary(
         requested=run.record.gpus,
         mean_utilization=while_running(run, mean),
@@ -331,6 +331,7 @@ def summarize_gpus(run: MeasuredRun) -> GpuSummary:
         held_idle=sum(ratio > MOST_OF_THE_RUN_RATIO for ratio in held.values()) if held else None,
         devices=devices,
         others=others,
+        work=add_work([device.work for device in found]),
         coverage=cover(run, utilization, run.curves.get("gpu", ()), nodes=expected),
     )
 
@@ -371,11 +372,13 @@ def _devices(run: MeasuredRun) -> list[HeldGpu]:
     ratios, jobs = totals.get("gpu_held_utilization", {}), totals.get("gpu_jobs", {})
     described = _describe(totals.get("gpu_info", {}))
     found = []
-    for device in sorted(_held(run), key=_device_order):
+    works = find_work(run, _held(run))
+    for device in sorted(works, key=_device_order):
         node, gpu, mig = device
         uuid, model = described.get(device, ("", ""))
-        # The utilization of a shared GPU is no job's: the mean would be that of the other minutes only.
+        # The utilization of a shared GPU is no job's: of it, only the job's part counts.
         is_shared = jobs.get(device, 0.0) > 1
+        ratio = works[device].busy_ratio if is_shared else while_running(run, ratios.get(device))
         found.append(
             HeldGpu(
                 node=node,
@@ -383,10 +386,11 @@ def _devices(run: MeasuredRun) -> list[HeldGpu]:
                 mig=mig,
                 uuid=uuid,
                 model=model,
-                mean_utilization=None if is_shared else while_running(run, ratios.get(device)),
+                mean_utilization=ratio,
                 peak_memory_bytes=peaks.get(device),
                 memory_size_bytes=sizes.get(device) or None,
                 jobs=int(jobs[device]) if device in jobs else None,
+                work=works[device],
             )
         )
     return found
@@ -413,6 +417,7 @@ def _fold(devices: Sequence[HeldGpu]) -> tuple[tuple[HeldGpu, ...], OtherGpus | 
         mean_utilization=_combine([device.mean_utilization for device in rest], fmean),
         peak_memory_bytes=_combine([device.peak_memory_bytes for device in rest], math.fsum),
         memory_size_bytes=_combine([device.memory_size_bytes for device in rest], math.fsum),
+        work=add_work([device.work for device in rest]),
     )
 
 

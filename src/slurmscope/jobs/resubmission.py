@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import fmean, linear_regression
 from typing import NamedTuple
 
-from slurmscope.core.units import format_bytes, format_seconds, parse_time_limit
+from slurmscope.core.units import format_bytes, format_seconds, format_some, parse_time_limit
 from slurmscope.jobs.header_options import (
     MEMORY_OPTIONS,
     Amount,
@@ -260,7 +260,7 @@ def _past_proposal(
 ) -> _Proposal:
     need = past.expected * slower
     amount = max(suggest(need), suggest(past.largest * slower, LARGEST_MARGIN))
-    reason = f"By {past.runs} other runs of this job, the next one may need {write(need)}."
+    reason = f"By {format_some(past.runs, 'other run')} of this job, the next one may need {write(need)}."
     # A run that was ended at its limit needed more than that.
     return _Proposal(amount, 1.01 * need, reason, past.is_proven)
 

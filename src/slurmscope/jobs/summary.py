@@ -116,6 +116,23 @@ def _share(used: float | None, size: float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuWork:
+    """Which parts of a GPU were at work, as shares of the run; None where the GPU does not count it.
+
+    ``busy_ratio`` is the time in which a kernel ran, ``sm_ratio`` that in which multiprocessors worked, as a mean over
+    them. Parts of a shared GPU are estimates.
+    """
+
+    busy_ratio: float | None = None
+    sm_ratio: float | None = None
+    tensor_ratio: float | None = None
+    fp32_ratio: float | None = None
+    dram_ratio: float | None = None
+    """Share of the bandwidth of GPU memory."""
+    energy_joules: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldGpu:
     """The use of one GPU or MIG instance that the job held; ``gpu`` is the nvidia-smi index."""
 
@@ -126,11 +143,12 @@ class HeldGpu:
     uuid: str = ""
     model: str = ""
     mean_utilization: float | None = None
-    """None also where other jobs shared it."""
+    """The job's part where other jobs shared it; an estimate."""
     peak_memory_bytes: float | None = None
     memory_size_bytes: float | None = None
     jobs: int | None = None
     """The most jobs that held it at the same time, including this one."""
+    work: GpuWork = GpuWork()
 
     @property
     def memory_ratio(self) -> float | None:
@@ -147,6 +165,7 @@ class OtherGpus:
     peak_memory_bytes: float | None = None
     """Sum of the peaks."""
     memory_size_bytes: float | None = None
+    work: GpuWork = GpuWork()
 
     @property
     def memory_ratio(self) -> float | None:
@@ -168,6 +187,8 @@ class GpuSummary:
     devices: tuple[HeldGpu, ...] = ()
     others: OtherGpus | None = None
     """The remaining GPUs, none of them less busy than those in ``devices``."""
+    work: GpuWork = GpuWork()
+    """Of all GPUs: means of shares, sum of energy."""
     coverage: Coverage = NOT_COVERED
 
     @property

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
-from slurmscope.core.settings import one_of, parse_list, setting
-from slurmscope.core.units import parse_positive_seconds
+from slurmscope.core.settings import choice, duration, parse_list, setting
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.lustre.use import ClientRate, FilesystemUse, Quantity, Unknown, class_of, parse_patterns
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, gauge
@@ -147,25 +146,21 @@ def parse_job_ids(given: object) -> tuple[str, ...]:
 class LustreOptions:
     """What is queried, and how much of it is exported."""
 
-    range: float = setting(
-        60.0,
-        help="Time range of the rates; at least twice the interval at which the Lustre exporter is scraped.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
+    range: float = duration(
+        60.0, "Time range of the rates; at least twice the interval at which the Lustre exporter is scraped."
     )
     job_id: tuple[str, ...] = setting(
         (),
-        help="Form of the job IDs in Lustre: its jobid_name, such as %e:%u:%h, or a regular expression with groups "
+        "Form of the job IDs in Lustre: its jobid_name, such as %e:%u:%h, or a regular expression with groups "
         "such as (?P<job>...) and (?P<uid>...); repeatable, tried in order, before the known forms.",
         parse=parse_job_ids,
         metavar="PATTERN",
     )
-    dialect: str = setting(
+    dialect: str = choice(
         "servers",
-        help="Names of metrics and labels: those of an exporter on the Lustre servers (lustre_job_*) or on its "
+        DIALECTS,
+        "Names of metrics and labels: those of an exporter on the Lustre servers (lustre_job_*) or on its "
         "clients (lustre_client_*).",
-        parse=one_of(*DIALECTS),
-        metavar="|".join(DIALECTS),
     )
     top_jobs: int = 20
     """Maximum number of jobs exported by ID, per file system and quantity."""
@@ -179,7 +174,6 @@ def collect(options: LustreOptions, *, lustre: FilesystemUse) -> Iterator[Family
         if quantity in lustre.rates:
             yield from _families(options, metrics, lustre.rates[quantity], has_class=quantity is Quantity.METADATA)
     yield Family(ANSWERED, {(str(quantity),): at for quantity, at in lustre.answered_at.items()})
-    yield Family(STAGES, {(name,): seconds for name, seconds in lustre.stage_seconds.items()})
 
 
 def _families(

@@ -16,7 +16,7 @@ from slurmscope.core.settings import Section
 from slurmscope.exporter.feature import Feature, Host, Running
 from slurmscope.exporter.reading import STILL_BEING_READ, SharedReading
 from slurmscope.exporter.settings import Switch
-from slurmscope.lustre.collector import COLLECTOR, SCRAPE_OK, LustreOptions
+from slurmscope.lustre.collector import COLLECTOR, SCRAPE_OK, STAGES, LustreOptions
 from slurmscope.lustre.use import FilesystemUse
 from slurmscope.metrics.family import Family
 from slurmscope.prometheus.query_counters import SERIES_METRICS, series_families
@@ -49,6 +49,7 @@ def _open(host: Host) -> Running:
         if COLLECTOR.name in is_success:
             if reading.wait(0.0).error == STILL_BEING_READ:
                 logger.warning("Collect is still active... - Skipping now", extra=fields("lustre"))
+            yield Family(STAGES, {(name,): seconds for name, seconds in reader.stage_seconds.items()})
             yield Family(SCRAPE_OK, {(): float(is_success[COLLECTOR.name] and reader.is_complete)})
             yield from series_families(reader.client.counters.snapshot())
 

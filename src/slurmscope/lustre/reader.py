@@ -160,6 +160,8 @@ class LustreReader:
         """
         self.client = client or Prometheus(settings)
         self.is_complete = True
+        self.stage_seconds: Mapping[str, float] = {}
+        """The duration of each stage of the latest collection, also of those that failed."""
         self._settings = settings
         self._options = options
         self._jobs = jobs
@@ -175,6 +177,12 @@ class LustreReader:
         """Return the current rates; raise the last error if no query was answered."""
         started = time.monotonic()
         collection = _Collection(until=started + self._settings.timeout)
+        try:
+            return self._collect(collection, started)
+        finally:
+            self.stage_seconds = collection.seconds
+
+    def _collect(self, collection: _Collection, started: float) -> FilesystemUse:
         with collection.stage(JOBS_STAGE):
             self._update_owners(started + _JOBS_SHARE * self._settings.timeout)
         for quantity, name in QUERY_STAGES.items():
@@ -219,7 +227,6 @@ class LustreReader:
         return FilesystemUse(
             rates=rates,
             answered_at={quantity: answer.at_seconds for quantity, answer in answers.items()},
-            stage_seconds=dict(collection.seconds),
             problems=tuple(f"{name}: {error}" for name, error in collection.failed.items()),
         )
 
@@ -229,7 +236,7 @@ class _Collection:
 
     def __init__(self, *, until: float) -> None:
         self.until = until
-        self.seconds: dict[str, float] = {}
+        self.seconds = dict.fromkeys((JOBS_STAGE, USERS_STAGE, GROUPS_STAGE, *QUERY_STAGES.values()), 0.0)
         self.failed: dict[str, SourceError] = {}
 
     @contextlib.contextmanager
@@ -241,11 +248,10 @@ class _Collection:
             self.failed[name] = error
             logger.warning("stage failed", extra=fields(name, stage=name, reason=error.reason, error=str(error)))
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+            self.seconds[name] += time.monotonic() - started
 
     def timed(self, name: str, names: NameCache) -> Callable[[int], str | None]:
         """Return a lookup whose time counts for a stage; None where the cache has only the number."""
-        self.seconds[name] = 0.0
 
         def find(uid: int) -> str | None:
             started = time.monotonic()

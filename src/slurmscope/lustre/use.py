@@ -215,7 +215,6 @@ class FilesystemUse:
 
     rates: Mapping[Quantity, tuple[ClientRate, ...]] = field(default_factory=dict)
     answered_at: Mapping[Quantity, float] = field(default_factory=dict)
-    stage_seconds: Mapping[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from slurmscope.archive.interface import Archive, JobFilter, UseTotal
@@ -131,13 +131,13 @@ def make_digest(
         until_seconds=period[1],
         jobs=sum(total.jobs for total in sums.totals),
         jobs_with_findings=sum(total.jobs_with_findings for total in sums.totals),
-        cores=_sum_cores(sums.totals),
-        gpus=_sum_gpus(sums.totals),
-        cores_before=_sum_cores(sums.before),
-        gpus_before=_sum_gpus(sums.before),
+        cores=_sum_use(sums.totals, "core"),
+        gpus=_sum_use(sums.totals, "gpu"),
+        cores_before=_sum_use(sums.before, "core"),
+        gpus_before=_sum_use(sums.before, "gpu"),
         short_jobs=sum(total.jobs for total in sums.short),
-        short_cores=_sum_cores(sums.short),
-        short_gpus=_sum_gpus(sums.short),
+        short_cores=_sum_use(sums.short, "core"),
+        short_gpus=_sum_use(sums.short, "gpu"),
         losses=tuple(_make_loss(total) for total in sums.lost if total.jobs),
         worst_jobs=tuple(wasteful[:MAX_JOBS]),
         fixes=tuple(sorted(fixes, key=lambda fix: fix.weight, reverse=True)[:MAX_FIXES]),
@@ -158,20 +158,11 @@ def _lost_hours(row: JobRow) -> float:
     return ((row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)) / _HOUR
 
 
-def _sum_cores(totals: Sequence[UseTotal]) -> Use:
-    return Use(
-        allocated_hours=sum(total.core_seconds for total in totals) / _HOUR,
-        measured_hours=sum(total.measured_core_seconds for total in totals) / _HOUR,
-        used_hours=sum(total.used_core_seconds for total in totals) / _HOUR,
+def _sum_use(totals: Sequence[UseTotal], kind: str) -> Use:
+    allocated, measured, used = (
+        sum(getattr(total, f"{part}{kind}_seconds") for total in totals) / _HOUR for part in ("", "measured_", "used_")
     )
-
-
-def _sum_gpus(totals: Sequence[UseTotal]) -> Use:
-    return Use(
-        allocated_hours=sum(total.gpu_seconds for total in totals) / _HOUR,
-        measured_hours=sum(total.measured_gpu_seconds for total in totals) / _HOUR,
-        used_hours=sum(total.used_gpu_seconds for total in totals) / _HOUR,
-    )
+    return Use(allocated_hours=allocated, measured_hours=measured, used_hours=used)
 
 
 class DigestSubject(NamedTuple):
@@ -220,7 +211,7 @@ def write_digests(
     titles = {rule.id: rule.title for rule in RULES}
     for about, sums in _sum_periods(archive, request, since_seconds, now_seconds, clusters):
         digest = None
-        if sums.now.jobs:
+        if sums.now:
             period = (since_seconds, now_seconds)
             digest = make_digest(about.name, period, sums.as_sums(), rule_titles=titles, is_account=about.is_account)
         yield about, digest
@@ -243,54 +234,31 @@ def add_up(
     return dict(sums)
 
 
-@dataclass(slots=True)
-class _Sum:
-    jobs: int = 0
-    jobs_with_findings: int = 0
-    core_seconds: float = 0.0
-    measured_core_seconds: float = 0.0
-    used_core_seconds: float = 0.0
-    gpu_seconds: float = 0.0
-    measured_gpu_seconds: float = 0.0
-    used_gpu_seconds: float = 0.0
-    blocked_core_seconds: float = 0.0
-    failed_core_seconds: float = 0.0
-    timeout_core_seconds: float = 0.0
-    unused_core_seconds: float = 0.0
-    failed_gpu_seconds: float = 0.0
-    timeout_gpu_seconds: float = 0.0
-    unused_gpu_seconds: float = 0.0
+def _count(row: JobRow) -> dict[str, float]:
+    """Return what one job adds to a total, by the fields of ``UseTotal``."""
+    core_seconds, gpu_seconds, cause = row.core_seconds, row.gpus * row.run_seconds, find_state_cause(row.state)
+    cores, gpus = row.wasted_core_seconds, row.wasted_gpu_seconds
+    amounts = {
+        "jobs": 1,
+        "jobs_with_findings": row.worst is not None,
+        "core_seconds": core_seconds,
+        "gpu_seconds": gpu_seconds,
+        "blocked_core_seconds": row.blocked_core_seconds or 0.0,
+    }
+    # Unmeasured jobs count neither as used nor as unused.
+    if cores is not None:
+        amounts |= {"measured_core_seconds": core_seconds, "used_core_seconds": core_seconds - cores}
+    if gpus is not None:
+        amounts |= {"measured_gpu_seconds": gpu_seconds, "used_gpu_seconds": gpu_seconds - gpus}
+    if cause is None:
+        return amounts | {"unused_core_seconds": cores or 0.0, "unused_gpu_seconds": gpus or 0.0}
+    return amounts | {f"{cause}_core_seconds": core_seconds, f"{cause}_gpu_seconds": gpu_seconds}
 
-    def add(self, row: JobRow) -> None:
-        gpu_seconds = row.gpus * row.run_seconds
-        self.jobs += 1
-        self.jobs_with_findings += row.worst is not None
-        self.core_seconds += row.core_seconds
-        self.gpu_seconds += gpu_seconds
-        # Unmeasured jobs count neither as used nor as unused.
-        if row.wasted_core_seconds is not None:
-            self.measured_core_seconds += row.core_seconds
-            self.used_core_seconds += row.core_seconds - row.wasted_core_seconds
-        if row.wasted_gpu_seconds is not None:
-            self.measured_gpu_seconds += gpu_seconds
-            self.used_gpu_seconds += gpu_seconds - row.wasted_gpu_seconds
-        self._add_losses(row, gpu_seconds)
 
-    def _add_losses(self, row: JobRow, gpu_seconds: float) -> None:
-        cause = find_state_cause(row.state)
-        if cause is LossCause.FAILED:
-            self.failed_core_seconds += row.core_seconds
-            self.failed_gpu_seconds += gpu_seconds
-        elif cause is LossCause.TIMEOUT:
-            self.timeout_core_seconds += row.core_seconds
-            self.timeout_gpu_seconds += gpu_seconds
-        else:
-            self.unused_core_seconds += row.wasted_core_seconds or 0.0
-            self.unused_gpu_seconds += row.wasted_gpu_seconds or 0.0
-        self.blocked_core_seconds += row.blocked_core_seconds or 0.0
-
+class _Sum(Counter[str]):
     def as_total(self, key: str) -> UseTotal:
-        return UseTotal(key=key, **asdict(self))
+        amounts = {each.name: self[each.name] for each in fields(UseTotal) if each.name != "key"}
+        return UseTotal(key=key, **amounts)
 
 
 @dataclass(slots=True)
@@ -301,21 +269,21 @@ class PeriodSums:
     before: _Sum = field(default_factory=_Sum)
     short: _Sum = field(default_factory=_Sum)
     lost: dict[LossCause, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    """Jobs that failed, and those that reached their time limit."""
     rules: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     worst: list[JobRow] = field(default_factory=list)
 
     def add(self, row: JobRow, *, is_before: bool) -> None:
+        amounts = _count(row)
         if is_before:
-            self.before.add(row)
+            self.before.update(amounts)
             return
-        self.now.add(row)
+        self.now.update(amounts)
         if row.is_too_short:
-            self.short.add(row)
+            self.short.update(amounts)
         if (cause := find_state_cause(row.state)) is not None:
-            self.lost[cause].add(row)
+            self.lost[cause].update(amounts)
         for rule in row.rules:
-            self.rules[rule].add(row)
+            self.rules[rule].update(amounts)
         self.worst.append(row)
         if len(self.worst) > 10 * MAX_JOBS:
             self.worst = self._worst()
@@ -332,7 +300,7 @@ class PeriodSums:
         )
 
     def _worst(self) -> list[JobRow]:
-        return sorted(self.worst, key=_wasted_seconds, reverse=True)[:MAX_JOBS]
+        return sorted(self.worst, key=_lost_hours, reverse=True)[:MAX_JOBS]
 
 
 def _sum_periods(
@@ -343,13 +311,9 @@ def _sum_periods(
     if request.all_users or request.all_accounts:
         sums = add_up(read_ended(archive, before_seconds, now_seconds), since_seconds, clusters)
         for about in sorted(sums, key=lambda about: (about.is_account, about.name)):
-            if request.includes_all_like(about) and sums[about].now.jobs:
+            if request.includes_all_like(about) and sums[about].now:
                 yield about, sums[about]
     for about in request.named:
         job_filter = JobFilter(account=about.name) if about.is_account else JobFilter(user=about.name)
         rows = read_ended(archive, before_seconds, now_seconds, job_filter)
         yield about, add_up(rows, since_seconds, clusters).get(about, PeriodSums())
-
-
-def _wasted_seconds(row: JobRow) -> float:
-    return (row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)

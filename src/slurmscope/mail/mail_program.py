@@ -63,12 +63,7 @@ def parse_subject(subject: str) -> MailSubject | None:
 
 
 def run_mail_program(
-    config: Config,
-    environment: Mapping[str, str],
-    *,
-    subject: str,
-    recipients: str,
-    wait_seconds: float,
+    config: Config, environment: Mapping[str, str], *, subject: str, recipients: str, wait_seconds: float
 ) -> None:
     """Send one mail to each recipient; without a report, send Slurm's notice and the reason.
 
@@ -169,13 +164,7 @@ def _try_send(write: Callable[[], EmailMessage], settings: MailSettings) -> str:
 
 
 def _write(
-    address: str,
-    *,
-    subject: str,
-    report: JobReport | None,
-    more: str,
-    settings: MailSettings,
-    clusters: Sequence[str],
+    address: str, *, subject: str, report: JobReport | None, more: str, settings: MailSettings, clusters: Sequence[str]
 ) -> EmailMessage:
     if report is not None:
         try:

@@ -20,8 +20,6 @@ Labels = tuple[str, ...]
 
 
 class MetricKind(enum.Enum):
-    """The type of a metric."""
-
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"
@@ -65,7 +63,6 @@ class Metric:
     is_compat: bool = False
 
     def __post_init__(self) -> None:
-        """Reject an invalid declaration."""
         if not _NAME.match(self.name):
             raise ValueError(f"metric name {self.name!r} is not valid")
         for label in self.labels:

@@ -20,6 +20,7 @@ from slurmscope.core.errors import MalformedAnswer
 from slurmscope.metrics.write import Format
 
 _PIECE = 1024 * 1024
+_EOF = "# EOF"
 
 # Long repetitions are possessive: no backtracking, so no line can make a match slow. Repetitions of pairs are not:
 # until Python 3.11.4 a possessive one that fails halfway skips what it had matched (gh-106052). A pair can be parsed in
@@ -114,15 +115,15 @@ def parse(
     """
     page = _Page(format, sample_limit)
     pieces = (text[i : i + _PIECE] for i in range(0, len(text), _PIECE)) if isinstance(text, str) else text
-    for line in _lines(pieces, line_limit):
+    for line in _lines(pieces, line_limit, "" if format is Format.TEXT else _EOF):
         if (family := page.take(line)) is not None:
             yield family
     if (family := page.close()) is not None:
         yield family
 
 
-def _lines(pieces: Iterable[str], limit: int) -> Iterator[str]:
-    """Yield lines without their newline; nothing but a newline ends one."""
+def _lines(pieces: Iterable[str], limit: int, last: str) -> Iterator[str]:
+    """Yield lines without their newline; nothing but a newline ends one, except ``last``."""
     number, size = 1, 0
     rest: list[str] = []
     for piece in pieces:
@@ -135,7 +136,9 @@ def _lines(pieces: Iterable[str], limit: int) -> Iterator[str]:
                 raise MalformedPage(number, f"it is longer than {limit} characters")
             if text:
                 rest.append(text)
-    if size:
+    if size and "".join(rest) == last:
+        yield last
+    elif size:
         # A truncated page must not pass for a short one, nor half a number for a number.
         raise MalformedPage(number, "it has no newline, so the page is truncated")
 
@@ -168,7 +171,6 @@ class _Page:
         return self._take_comment(line) if line.startswith("#") else self._take_sample(line)
 
     def close(self) -> ParsedFamily | None:
-        """Return the last family at the end of the page."""
         if not self._is_text and not self._is_ended:
             raise self._malformed("# EOF is missing, so the page is truncated")
         return self._finished()
@@ -184,7 +186,7 @@ class _Page:
         return None
 
     def _take_comment(self, line: str) -> ParsedFamily | None:
-        if line == "# EOF":
+        if line == _EOF:
             self._is_ended = True
             return None
         if match := _METADATA.fullmatch(line):

@@ -61,7 +61,6 @@ def write(families: Iterable[Family], format: Format) -> Iterator[bytes]:
 
 
 def end(format: Format) -> bytes:
-    """Return the end marker of a page."""
     return b"# EOF\n" if format is Format.OPENMETRICS else b""
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check what dashboards would lose when a replaced exporter is switched off, and how to keep it.
 
-Series are compared over the labels that both pages have, summed over all others, as PromQL's ``sum by`` does. The
-labels ``job`` and ``instance`` are left out: Prometheus sets them when it scrapes.
+Series are compared one by one, over the labels that both pages have, summed over all others, as PromQL's ``sum by``
+does. The labels ``job`` and ``instance`` are left out: Prometheus sets them when it scrapes. A series that differs is
+lost, unless a documented reason holds for its very numbers.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ from __future__ import annotations
 import enum
 import math
 import re
-import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.metrics.family import Metric
 from slurmscope.metrics.parse import ParsedFamily, Type
-from slurmscope.migrate import old_systems as cluster_exporter
-from slurmscope.migrate import old_systems as jobs_exporter
-from slurmscope.migrate import old_systems as profile_plugin
-from slurmscope.migrate import old_systems as pseudo_exporter
 from slurmscope.migrate import slurm_exporter
-from slurmscope.migrate.old_systems import OldMetrics, OldSystem
+from slurmscope.migrate.old_systems import (
+    CLUSTER_EXPORTER,
+    JOBS_EXPORTER,
+    PROFILE_PLUGIN,
+    PSEUDO_EXPORTER,
+    OldMetrics,
+    OldSystem,
+)
 from slurmscope.migrate.pages import Page
+from slurmscope.migrate.reasons import Pages, SeriesChange, is_close
 
 TARGET_LABELS = frozenset({"job", "instance"})
 SHORT_LIVED_LABELS = frozenset({"jobid", "slurm_job", "pgid", "pid"})
@@ -49,12 +53,13 @@ class Kind(enum.StrEnum):
     TYPE = "type"
     LABEL = "label"
     LABEL_VALUES = "label_values"
+    SERIES = "series"
     VALUE = "value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One difference of one metric; ``values`` are those of a label that only the old page has."""
+    """One difference of one metric; ``values`` are those of a label that only the old page has, or examples."""
 
     kind: Kind
     metric: str
@@ -65,8 +70,8 @@ class Difference:
     factor: float | None = None
 
 
-def compare(old: ParsedFamily, ours: ParsedFamily | None, *, tolerance: float) -> Iterator[Difference]:
-    """Yield what differs between a family of the old page and ours of the same name."""
+def compare(old: ParsedFamily, ours: ParsedFamily | None) -> Iterator[Difference]:
+    """Yield what differs in name, type and labels between a family of the old page and ours of the same name."""
     if ours is None or not ours.samples:
         yield Difference(kind=Kind.MISSING, metric=old.name, message="is not served")
         return
@@ -76,11 +81,75 @@ def compare(old: ParsedFamily, ours: ParsedFamily | None, *, tolerance: float) -
     old_values, our_values = _label_values(old), _label_values(ours)
     for label in sorted(old_values.keys() - our_values.keys()):
         yield _missing_label(old.name, label, old_values, our_values)
-    common = sorted(old_values.keys() & our_values.keys())
-    for label in common:
-        if (lost := old_values[label] - our_values[label]) and label not in SHORT_LIVED_LABELS:
-            yield _lost_values(old.name, label, lost)
-    yield from _compare_values(old, ours, common, tolerance)
+
+
+def find_changes(old: ParsedFamily, ours: ParsedFamily, *, tolerance: float) -> Iterator[SeriesChange]:
+    """Yield each series that is missing or has another value; counters depend on when their exporter started."""
+    old_values, our_values = _label_values(old), _label_values(ours)
+    labels = sorted(old_values.keys() & our_values.keys())
+    before, after = _sums(old, labels), _sums(ours, labels)
+    are_counters = Type.COUNTER in {old.type, ours.type}
+    for key, was in before.items():
+        now = after.get(key)
+        named = dict(zip(labels, key[1:], strict=True))
+        if now is None:
+            is_same = any(named[label] not in our_values[label] for label in SHORT_LIVED_LABELS & named.keys())
+        else:
+            is_same = are_counters or _is_same(was, now, tolerance)
+        if not is_same:
+            yield SeriesChange(old.name, named, was, now)
+
+
+def _is_same(was: float, now: float, tolerance: float) -> bool:
+    if was == now or (math.isnan(was) and math.isnan(now)):
+        return True
+    return was * now > 0 and 1 / (1 + tolerance) <= now / was <= 1 + tolerance
+
+
+def describe(changes: Sequence[SeriesChange], ours: ParsedFamily) -> Iterator[Difference]:
+    """Yield in one sentence each what happened to these series of one metric: those that are missing, and values."""
+    missing = [change for change in changes if change.now is None]
+    if missing:
+        yield _lost_series(missing, _label_values(ours))
+    changed = [change for change in changes if change.now is not None]
+    if changed:
+        yield _changed_values(changed)
+
+
+def _lost_series(missing: Sequence[SeriesChange], ours: Mapping[str, frozenset[str]]) -> Difference:
+    """Name the label whose values are all gone, or else the labels of the series."""
+    metric = missing[0].metric
+    for label in sorted({label for change in missing for label in change.labels}):
+        values = {change.labels.get(label, "") for change in missing}
+        if not values & ours.get(label, frozenset()):
+            some = "1 value" if len(values) == 1 else f"{len(values):,} values"
+            message = f"has no series for {some} of {label}"
+            found = tuple(sorted(values))
+            return Difference(kind=Kind.LABEL_VALUES, metric=metric, label=label, values=found, message=message)
+    shown = tuple(sorted(_labels_text(change) for change in missing))
+    message = f"has no series for {len(shown):,} combination{'s' * (len(shown) > 1)} of labels"
+    return Difference(kind=Kind.SERIES, metric=metric, values=shown, message=message)
+
+
+def _changed_values(changed: Sequence[SeriesChange]) -> Difference:
+    """Name the factor if all series have the same one, or else what each series was and is."""
+    metric = changed[0].metric
+    factors = [change.now / change.was for change in changed if change.was and change.now]
+    if len(factors) == len(changed) and all(is_close(each, factors[0]) for each in factors):
+        message = f"is {factors[0]:.4g} times the old value{_unit_hint(factors[0])}"
+        return Difference(kind=Kind.VALUE, metric=metric, factor=factors[0], message=message)
+    if not any(change.now for change in changed):
+        return Difference(kind=Kind.VALUE, metric=metric, factor=0.0, message=f"is 0 here{_in_series(changed)}")
+    shown = tuple(f"{_labels_text(change)}: {change.was:.6g}, now {change.now:.6g}" for change in changed)
+    return Difference(kind=Kind.VALUE, metric=metric, values=shown, message=f"differs{_in_series(changed)}")
+
+
+def _in_series(changed: Sequence[SeriesChange]) -> str:
+    return f" in {len(changed):,} series" if len(changed) > 1 else ""
+
+
+def _labels_text(change: SeriesChange) -> str:
+    return ",".join(f"{label}={value}" for label, value in change.labels.items()) or "without labels"
 
 
 def _missing_label(
@@ -93,29 +162,6 @@ def _missing_label(
         return Difference(kind=Kind.LABEL, metric=metric, label=label, message=f"has no label {label}")
     message = f"has the label {renamed} instead of {label}"
     return Difference(kind=Kind.LABEL, metric=metric, label=label, renamed_to=renamed, message=message)
-
-
-def _lost_values(metric: str, label: str, lost: frozenset[str]) -> Difference:
-    some = "1 value" if len(lost) == 1 else f"{len(lost):,} values"
-    message = f"has no series for {some} of {label}"
-    return Difference(kind=Kind.LABEL_VALUES, metric=metric, label=label, values=tuple(sorted(lost)), message=message)
-
-
-def _compare_values(old: ParsedFamily, ours: ParsedFamily, labels: list[str], tolerance: float) -> Iterator[Difference]:
-    """Compare gauges by the median of the ratios; counters depend on when their exporter started."""
-    if Type.COUNTER in {old.type, ours.type}:
-        return
-    before, after = _sums(old, labels), _sums(ours, labels)
-    pairs = [(before[key], after[key]) for key in before.keys() & after.keys()]
-    ratios = [new / was for was, new in pairs if was and new and math.isfinite(new / was)]
-    if not ratios:
-        if any(was for was, _ in pairs):
-            yield Difference(kind=Kind.VALUE, metric=old.name, factor=0.0, message="is 0 here")
-        return
-    factor = statistics.median(ratios)
-    if not 1 / (1 + tolerance) <= factor <= 1 + tolerance:
-        message = f"is {factor:.4g} times the old value{_unit_hint(factor)}"
-        yield Difference(kind=Kind.VALUE, metric=old.name, factor=factor, message=message)
 
 
 def _unit_hint(factor: float) -> str:
@@ -144,10 +190,10 @@ def _sums(family: ParsedFamily, labels: list[str]) -> Series:
 
 SYSTEMS: tuple[OldSystem, ...] = (
     slurm_exporter.SYSTEM,
-    jobs_exporter.JOBS_EXPORTER,
-    pseudo_exporter.PSEUDO_EXPORTER,
-    cluster_exporter.CLUSTER_EXPORTER,
-    profile_plugin.PROFILE_PLUGIN,
+    JOBS_EXPORTER,
+    PSEUDO_EXPORTER,
+    CLUSTER_EXPORTER,
+    PROFILE_PLUGIN,
 )
 
 
@@ -160,8 +206,12 @@ def known_metrics() -> Mapping[str, tuple[OldSystem, OldMetrics]]:
 DEFAULT_TOLERANCE = 0.04
 """Below the 4.9 % between a megabyte and a MiB."""
 
-_OTHERS = re.compile(r"(?:go|process|promhttp|python|push|pushgateway|node|scrape|slurmscope)_")
+_OTHERS = re.compile(r"(?:go|promhttp|python|push|pushgateway|node|scrape|slurmscope)_")
 """Metrics of runtimes, gateways and node_exporter, which share a page with those of the replaced tools."""
+
+
+_OWN = "process_"
+"""Metrics that each exporter has of itself: their names stay, their values are others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +234,9 @@ class LostMetric:
 
     @property
     def counts(self) -> bool:
-        """Return whether a dashboard loses something: a documented correction of a value is none."""
-        return self.difference.kind is not Kind.VALUE or not self.documented
+        """Return whether a dashboard loses something: a series that changed for a documented reason is none."""
+        is_of_series = self.difference.kind in {Kind.VALUE, Kind.LABEL_VALUES, Kind.SERIES}
+        return not is_of_series or not self.documented
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,12 +266,8 @@ def check_pages(
     """Compare every family of the old page that belongs to a replaced tool with ours."""
     known = known_metrics()
     wanted = [family for name, family in old.items() if family.samples and (name in known or not _OTHERS.match(name))]
-    losses = [
-        _explain(difference, ours, declared)
-        for family in wanted
-        for difference in compare(family, ours.get(family.name), tolerance=tolerance)
-        if not (difference.kind is Kind.VALUE and _is_volatile(difference.metric))
-    ]
+    pages = Pages(old, ours)
+    losses = [loss for family in wanted for loss in _find_losses(family, pages, declared, tolerance)]
     return PageComparison(
         compared=len(wanted),
         left_out=len(old) - len(wanted),
@@ -229,26 +276,27 @@ def check_pages(
     )
 
 
-def _is_volatile(name: str) -> bool:
-    known = known_metrics().get(name)
-    return known is not None and known[1].is_volatile
-
-
-def _explain(difference: Difference, ours: Page, declared: Mapping[str, Declared]) -> LostMetric:
-    known = known_metrics().get(difference.metric)
-    remedy = _remedy(difference, ours, declared)
-    if known is None:
-        return LostMetric(difference=difference, remedy=remedy)
-    system, metrics = known
-    text = _documented(difference, metrics, is_declared=difference.metric in declared)
-    return LostMetric(difference=difference, remedy=remedy, documented=text, page=f"docs/migrate/{system.page}.md")
-
-
-def _documented(difference: Difference, metrics: OldMetrics, *, is_declared: bool) -> str:
-    """Return what the documentation says about this difference; nothing if it says that the metric is the same."""
-    if difference.kind is Kind.MISSING:
-        return "" if is_declared else metrics.missing
-    return "" if metrics.difference.startswith("same") else metrics.difference
+def _find_losses(
+    old: ParsedFamily, pages: Pages, declared: Mapping[str, Declared], tolerance: float
+) -> Iterator[LostMetric]:
+    """Yield what differs of one family: first what no reason explains, then what each reason explains."""
+    system, metrics = known_metrics().get(old.name, (None, OldMetrics(names=(old.name,))))
+    page = f"docs/migrate/{system.page}.md" if system else ""
+    ours = pages.ours.get(old.name)
+    for difference in compare(old, ours):
+        documented = metrics.missing if difference.kind is Kind.MISSING and old.name not in declared else ""
+        remedy = _remedy(difference, pages.ours, declared)
+        yield LostMetric(difference=difference, remedy=remedy, documented=documented, page=page)
+    if ours is None or not ours.samples:
+        return
+    by_reason: dict[str, list[SeriesChange]] = {"": []}
+    for change in find_changes(old, ours, tolerance=tolerance):
+        if change.now is None or not (metrics.is_volatile or old.name.startswith(_OWN)):
+            reason = next((each.text for each in metrics.reasons if each.explains(change, pages)), "")
+            by_reason.setdefault(reason, []).append(change)
+    for documented, changes in by_reason.items():
+        for difference in describe(changes, ours):
+            yield LostMetric(difference=difference, documented=documented, page=page)
 
 
 def _remedy(difference: Difference, ours: Page, declared: Mapping[str, Declared]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describe the metrics of user_metrics_pseudo_exporter.
+"""Describe the metrics of the smaller replaced tools, and why values differ.
 
 The tables of ``docs/migrate`` are made from these descriptions and from the declared metrics, and ``slurmscope migrate
 check`` quotes them.
@@ -7,21 +7,43 @@ check`` quotes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from slurmscope.migrate.reasons import (
+    Pages,
+    Reason,
+    SeriesChange,
+    at_least,
+    both,
+    has,
+    is_close,
+    total,
+    without_series,
+)
+
+_PS_TOLERANCE = 0.04
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldMetrics:
-    """Describe metrics of the older tool that share one difference; ``missing`` says why slurmscope may not have them.
+    """Describe metrics of the older tool that have the same differences; ``missing`` says why slurmscope has none.
 
-    ``is_volatile`` marks values that differ between any two readings, such as the duration of a command.
+    ``note`` says what does not change a value. ``is_volatile`` marks values that differ between any two readings, such
+    as the duration of a command.
     """
 
     names: tuple[str, ...]
-    difference: str = "same"
+    note: str = ""
+    reasons: tuple[Reason, ...] = ()
     missing: str = ""
     is_volatile: bool = False
+
+    @property
+    def difference(self) -> str:
+        """Return what the documentation says about all of them."""
+        texts = (self.note, *(reason.text for reason in self.reasons))
+        return ". ".join(text for text in texts if text) or "same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +70,27 @@ class OldSystem:
         return {name: old for old in self.metrics() for name in old.names}
 
 
-def old(*names: str, difference: str = "same", missing: str = "", is_volatile: bool = False) -> OldMetrics:
-    return OldMetrics(names=names, difference=difference, missing=missing, is_volatile=is_volatile)
+def old(
+    *names: str, note: str = "", reasons: Sequence[Reason] = (), missing: str = "", is_volatile: bool = False
+) -> OldMetrics:
+    return OldMetrics(names=names, note=note, reasons=tuple(reasons), missing=missing, is_volatile=is_volatile)
 
 
 _UNKNOWN = "jobs and users that are not known are exported as `unknown`; they were dropped"
+
+
+def _was_rounded(change: SeriesChange, _: Pages) -> bool:
+    """Hold for sums of rates that were rounded each: a rate of 1.5 became 2, one below 1 was left out."""
+    return (
+        change.now is not None
+        and change.was.is_integer()
+        and change.was / 1.5 <= change.now + 0.5 <= 2 * change.was + 1
+    )
+
+
+_ROUNDED = Reason("exact; it was rounded, without operations below one per second", _was_rounded)
+_MORE_PROCESSES = Reason("all processes of the job count; every second one was skipped", at_least())
+_ENDED = Reason("all processes count, ended ones too, so it never falls; every second one was skipped", at_least())
 
 CLUSTER_EXPORTER = OldSystem(
     page="cluster-exporter",
@@ -60,19 +98,12 @@ CLUSTER_EXPORTER = OldSystem(
         MetricGroup(
             title="Lustre",
             metrics=(
-                old("cluster_job_read_throughput_bytes", "cluster_job_write_throughput_bytes", difference=_UNKNOWN),
-                old("cluster_proc_read_throughput_bytes", "cluster_proc_write_throughput_bytes", difference=_UNKNOWN),
-                old(
-                    "cluster_job_metadata_operations",
-                    difference="exact; it was rounded, without operations below one per second",
-                ),
-                old("cluster_proc_metadata_operations", difference="likewise"),
-                old("cluster_exporter_scrape_ok", difference="0 also while the last good values are served"),
-                old(
-                    "cluster_exporter_stage_execution_seconds",
-                    difference="same",
-                    is_volatile=True,
-                ),
+                old("cluster_job_read_throughput_bytes", "cluster_job_write_throughput_bytes", note=_UNKNOWN),
+                old("cluster_proc_read_throughput_bytes", "cluster_proc_write_throughput_bytes", note=_UNKNOWN),
+                old("cluster_job_metadata_operations", reasons=[_ROUNDED]),
+                old("cluster_proc_metadata_operations", reasons=[_ROUNDED]),
+                old("cluster_exporter_scrape_ok", note="0 also while the last good values are served"),
+                old("cluster_exporter_stage_execution_seconds", is_volatile=True),
             ),
         ),
     ),
@@ -82,32 +113,51 @@ CLUSTER_EXPORTER = OldSystem(
 _JOBS = (
     old(
         "jobs_spawned_processes",
-        difference="processes of the whole job. It was the number of threads of its first task",
+        reasons=[
+            Reason(
+                "processes of the whole job. It was the number of threads of its first task",
+                lambda change, _: change.now is not None and change.now >= 1,
+            )
+        ],
     ),
-    old("jobs_opened_files", difference="all processes count; every second one was skipped"),
+    old("jobs_opened_files", reasons=[_MORE_PROCESSES]),
     old(
         "jobs_thread_count",
-        difference="threads of one process, the one with the most of that name; it was the last one found. "
-        "`jobs_program_threads` is the sum",
+        note="`jobs_program_threads` is the sum over all processes of a name",
+        reasons=[Reason("of the process with the most threads of that name; it was the last one found", at_least())],
     ),
-    old("jobs_user_time", "jobs_system_time", difference="same: hundredths of a second"),
-    old("jobs_cpu_time_total", difference="same: seconds"),
-    old("jobs_cpu_time_core", difference="same: seconds. Cgroup v1 only: v2 has no CPU time per core"),
-    old("jobs_cpu_percent", difference="since the previous scrape; it was over a tenth of a second"),
+    old("jobs_user_time", "jobs_system_time", note="same: hundredths of a second"),
+    old("jobs_cpu_time_total", note="same: seconds"),
+    old("jobs_cpu_time_core", note="same: seconds. Cgroup v1 only: v2 has no CPU time per core"),
+    old("jobs_cpu_percent", note="since the previous scrape; it was over a tenth of a second", is_volatile=True),
     old(
         "jobs_cpu_percent_per_core",
-        difference="divided by the cores of the job. It was too large for jobs with several processes",
+        note="divided by the cores of the job. It was too large for jobs with several processes",
+        is_volatile=True,
     ),
-    old("jobs_rss", difference="same: units of 1,048,576 bytes; all processes count"),
+    old("jobs_rss", note="same: units of 1,048,576 bytes", reasons=[_MORE_PROCESSES]),
     old(
         "jobs_read_mb",
         "jobs_write_mb",
-        difference="same: what reached storage, in units of 1,048,576 bytes. Ended processes still count, so it never "
-        "falls. What programs requested is `jobs_io_read_bytes_total` and `jobs_io_write_bytes_total`",
+        note="same: what reached storage, in units of 1,048,576 bytes. What programs requested is "
+        "`jobs_io_read_bytes_total` and `jobs_io_write_bytes_total`",
+        reasons=[_ENDED],
     ),
-    old("jobs_read_count", "jobs_write_count", difference="same; ended processes still count"),
-    old("jobs_uses_scratch", difference="words for scratch are set by `--node.scratch`; it was always 0 in v0.02"),
-    old("jobs_gpus_used", difference="one series for each GPU of the job; `0,1` made series for `0`, `,` and `1`"),
+    old("jobs_read_count", "jobs_write_count", reasons=[_ENDED]),
+    old(
+        "jobs_uses_scratch",
+        note="words for scratch are set by `--node.scratch`",
+        reasons=[Reason("it was always 0 in v0.02", lambda change, _: (change.was, change.now) == (0, 1))],
+    ),
+    old(
+        "jobs_gpus_used",
+        reasons=[
+            Reason(
+                "one series for each GPU of the job; `0,1` made series for `0`, `,` and `1`",
+                both(without_series, has("gpuid", ",")),
+            )
+        ],
+    ),
 )
 
 _GPUS = (
@@ -118,7 +168,7 @@ _GPUS = (
         "memory_total",
         "memory_free",
         "memory_used",
-        difference="same units (degrees, percent, MiB), now from the node agent; they have a type",
+        note="same units (degrees, percent, MiB), now from the node agent; they have a type",
     ),
 )
 
@@ -161,6 +211,23 @@ PROFILE_PLUGIN = OldSystem(
 )
 
 
+def _was_padded(change: SeriesChange, pages: Pages) -> bool:
+    """Hold for a series that is here without the blanks, with the same value."""
+    command = change.labels.get("command", "").rstrip(" ")
+    now = total(pages.ours, change.metric, **{**change.labels, "command": command})
+    return change.now is None and now is not None and is_close(now, change.was, _PS_TOLERANCE)
+
+
+def _was_cut(change: SeriesChange, pages: Pages) -> bool:
+    """Hold for a user that is not here by this name, while one whose name begins like it has the same value."""
+    user = change.labels.get("user", "")
+    ours = pages.ours[change.metric].samples if change.metric in pages.ours else ()
+    return change.now is None and any(
+        sample.labels.get("user", "").startswith(user.rstrip("+")) and is_close(sample.value, change.was, _PS_TOLERANCE)
+        for sample in ours
+    )
+
+
 PSEUDO_EXPORTER = OldSystem(
     page="pseudo-exporter",
     groups=(
@@ -171,9 +238,11 @@ PSEUDO_EXPORTER = OldSystem(
                 old(
                     "cpu_usage",
                     "ram_usage",
-                    difference="sums of what ps shows, as before. `command` is not padded to 16 characters, unless "
-                    "`--collector.process_groups.pad-command` is set; names of users are whole. Above 200 groups per "
-                    "user the rest is one series",
+                    note="sums of what ps shows, as before. Above 200 groups per user the rest is one series",
+                    reasons=[
+                        Reason("`command` is not padded to 16 characters", _was_padded),
+                        Reason("names of users are whole; they were cut, or replaced by the user ID", _was_cut),
+                    ],
                 ),
             ),
         ),
@@ -183,8 +252,8 @@ PSEUDO_EXPORTER = OldSystem(
             metrics=(
                 old(
                     "ncpus",
-                    difference="partitions are set by `--collector.jobs.ncpus-partitions`, default `gpus`; names of "
-                    "users are whole",
+                    note="partitions are set by `--collector.jobs.ncpus-partitions`, default `gpus`",
+                    reasons=[Reason("names of users are whole; sacct cut them after nine characters", _was_cut)],
                 ),
             ),
         ),

@@ -21,7 +21,6 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from slurmscope.core.errors import SourceError
@@ -49,8 +48,6 @@ class Change(enum.IntFlag):
     CREATED = 0x100
     DELETED = 0x200
     SELF_DELETED = 0x400
-    SELF_MOVED = 0x800
-    UNMOUNTED = 0x2000
     OVERFLOWED = 0x4000
     IGNORED = 0x8000
     ONLY_FOLDER = 0x1000000
@@ -102,9 +99,7 @@ class Inotify:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def fileno(self) -> int:

@@ -26,7 +26,8 @@ from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, detect_layout,
 from slurmscope.node.changes import ChangeWatcher
 from slurmscope.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
 from slurmscope.node.filesystems import FilesystemReader
-from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES
+from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES, Numbering, map_gpus
+from slurmscope.node.gpu.collector import GpusOptions
 from slurmscope.node.gpu.nvml import CHILD
 from slurmscope.node.gpu.reader import GpuReader
 from slurmscope.node.job_finder import JobFinder, JobMeter, ReadingOptions
@@ -83,7 +84,8 @@ def _open(host: Host) -> Running:
         filesystems = FilesystemReader(partial(read_mounts, procfs), lambda: tracker.roster, jobs.last_pids)
         node_jobs = SharedReading("node_jobs", jobs.read, interval_seconds=settings.interval)
         layout = detect_layout(paths.below_root(paths.cgroup), procfs)
-        gpus = open_gpus(node_jobs, layout, host.environment, procfs)
+        numbering = Numbering(host.config.of(GpusOptions).slurm_numbers)
+        gpus = open_gpus(node_jobs, layout, host.environment, procfs, numbering=numbering)
         stack.callback(gpus.close)
         readers: dict[str, Callable[[], object]] = {
             "process_groups": lambda: table.read(find_pids(node_jobs)),
@@ -132,6 +134,7 @@ def open_gpus(
     environment: Mapping[str, str],
     procfs_root: Path,
     argv: Sequence[str] = CHILD,
+    numbering: Numbering = Numbering.AUTO,
 ) -> GpuReader:
     """Return a reader of GPUs that knows the jobs of this node; the caller closes it."""
 
@@ -152,7 +155,12 @@ def open_gpus(
         return next((job.key for job in running() if pid in job.pids), None)
 
     return GpuReader(
-        environment=environment, procfs_root=procfs_root, job_cgroups=job_cgroups, pid_owner=pid_owner, argv=argv
+        environment=environment,
+        procfs_root=procfs_root,
+        job_cgroups=job_cgroups,
+        pid_owner=pid_owner,
+        find_holds=lambda gpus: map_gpus(gpus, NodeJobs(jobs=tuple(running())), numbering).holds,
+        argv=argv,
     )
 
 

@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from operator import add
 
 from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Labels, counter, gauge
@@ -49,7 +50,7 @@ def distinct_mounts(mounts: Iterable[Mount]) -> tuple[Mount, ...]:
         alike = distinct.setdefault(mount.filesystem, [])
         for position, known in enumerate(alike):
             if _is_same_time(known, 0.0, mount, 0.0):
-                alike[position] = replace(known, use=ClientUse(*map(_higher, known.use, mount.use)))
+                alike[position] = replace(known, use=_join_known(known.use, mount.use, max))
                 break
         else:
             alike.append(mount)
@@ -60,7 +61,7 @@ def use_by_filesystem(mounts: Iterable[Mount]) -> dict[MountedFilesystem, Client
     """Add up the counters of each file system."""
     total: dict[MountedFilesystem, ClientUse] = {}
     for mount in mounts:
-        total[mount.filesystem] = _add(total.get(mount.filesystem, _NOTHING), mount.use)
+        total[mount.filesystem] = _join(total.get(mount.filesystem, _NOTHING), mount.use, add)
     return total
 
 
@@ -84,8 +85,8 @@ def growth_by_filesystem(before: MountReading, now: MountReading) -> dict[Mounte
         was = next(same, None)
         if was is None and (mount.age_seconds is None or mount.age_seconds > elapsed):
             continue
-        grown = _grown(was.use if was else _NOTHING, mount.use)
-        total[mount.filesystem] = _add(total.get(mount.filesystem, _NOTHING), grown)
+        grown = _join(was.use if was else _NOTHING, mount.use, lambda used, now: max(0, now - used))
+        total[mount.filesystem] = _join(total.get(mount.filesystem, _NOTHING), grown, add)
     return total
 
 
@@ -96,7 +97,7 @@ def add_use(
     added = dict(total)
     for filesystem, use in further.items():
         if filesystem in added:
-            added[filesystem] = ClientUse(*map(_sum_of_known, added[filesystem], use))
+            added[filesystem] = _join_known(added[filesystem], use, add)
         elif len(added) < MAX_MOUNTS:
             added[filesystem] = use
     return added
@@ -109,22 +110,14 @@ def _is_same_time(one: Mount, one_read_at: float, other: Mount, other_read_at: f
     return abs(mounted_at[0] - mounted_at[1]) <= _AGE_ERROR_SECONDS
 
 
-def _higher(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other if one is None else max(one, other)
+def _join(one: ClientUse, other: ClientUse, join: Callable[[int, int], int]) -> ClientUse:
+    """Join what both have counted."""
+    return ClientUse(*(None if a is None or b is None else join(a, b) for a, b in zip(one, other, strict=True)))
 
 
-def _add(one: ClientUse, other: ClientUse) -> ClientUse:
-    pairs = zip(one, other, strict=True)
-    return ClientUse(*(None if a is None or b is None else a + b for a, b in pairs))
-
-
-def _grown(was: ClientUse, now: ClientUse) -> ClientUse:
-    pairs = zip(was, now, strict=True)
-    return ClientUse(*(None if a is None or b is None else max(0, b - a) for a, b in pairs))
-
-
-def _sum_of_known(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other if one is None else one + other
+def _join_known(one: ClientUse, other: ClientUse, join: Callable[[int, int], int]) -> ClientUse:
+    """Join two counts; what only one of them has counted stays."""
+    return ClientUse(*(a if b is None else b if a is None else join(a, b) for a, b in zip(one, other, strict=True)))
 
 
 KEPT_JOBS = 1000

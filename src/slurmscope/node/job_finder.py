@@ -6,6 +6,7 @@ them.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -77,8 +78,13 @@ class JobMeter:
         self._environment: dict[str, str] = {}
         self._environment_tries = 0
 
-    def read(self, job: LiveJob) -> JobUse | None:
-        """Read everything; None if there is nothing to read (yet)."""
+    @property
+    def was_cut(self) -> bool:
+        """Return whether the processes took too long at the last reading, and keep their values."""
+        return self._processes.was_cut
+
+    def read(self, job: LiveJob, seconds: float = math.inf) -> JobUse | None:
+        """Read everything; None if there is nothing to read (yet). The processes may take so many seconds."""
         # Cgroups first: Slurm removes them milliseconds after the last process ends.
         use = self.read_cgroup(job)
         members = job.members()
@@ -89,7 +95,9 @@ class JobMeter:
             key=job.key,
             uid=job.uid,
             groups=use.groups if use else {},
-            processes=self._processes.read(members.user, members.stepd, list_again=lambda: _all_pids(job.members())),
+            processes=self._processes.read(
+                members.user, members.stepd, list_again=lambda: _all_pids(job.members()), seconds=seconds
+            ),
             pids=_all_pids(members),
             environment=self._environment,
             cgroup=str(job.path or ""),
@@ -158,7 +166,7 @@ class JobFinder:
         """Return the current jobs; the same job is the same object at each scan."""
         jobs = self._cgroups.scan()
         # A slurmd that uses cgroups creates its scope before the first job.
-        self.uses_processes = self._cgroups.health.scopes == 0
+        self.uses_processes = self._cgroups.scopes == 0
         if not self.uses_processes:
             return jobs
         by_processes = self._stepds.scan()
@@ -183,7 +191,7 @@ class JobFinder:
     @property
     def stale_cgroups(self) -> int:
         """Return the number of leftover cgroups of ended jobs."""
-        return self._cgroups.health.stale
+        return self._cgroups.stale
 
     def watch_paths(self) -> list[Path]:
         """Return the directories in which job cgroups are created and removed."""

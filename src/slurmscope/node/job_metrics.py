@@ -7,8 +7,8 @@ second. All processes and tasks count, and totals do not fall when a process end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge
 from slurmscope.node.job_use import CgroupUse, GroupKey, JobKey, JobUse, ProcessUse
@@ -16,7 +16,11 @@ from slurmscope.node.job_use import CgroupUse, GroupKey, JobKey, JobUse, Process
 JOB = ("slurm_job", "slurm_node")
 """Labels of every series of a job."""
 
-OptionalNumber = float | None
+Use = TypeVar("Use")
+One = tuple[Metric, Callable[[Use], float | None]]
+"""A metric, and its value in what was read of a job."""
+Several = tuple[Metric, Callable[[Use], Iterable[tuple[Labels, float]]]]
+"""A metric, and its values in what was read of a job, each with further label values."""
 
 
 def job_labels(key: JobKey, host_name: str) -> Labels:
@@ -27,277 +31,193 @@ def job_labels(key: JobKey, host_name: str) -> Labels:
     return str(key.job_id), key.node_name or host_name
 
 
-@dataclass(frozen=True, slots=True)
-class FromCgroup:
-    """Read one number from a job's cgroup."""
-
-    metric: Metric
-    value: Callable[[CgroupUse], OptionalNumber]
+def _counter(name: str, help: str, *further: str) -> Metric:
+    return counter(name, help, *JOB, *further)
 
 
-@dataclass(frozen=True, slots=True)
-class FromProcesses:
-    """Read one number from a job's processes."""
-
-    metric: Metric
-    value: Callable[[ProcessUse], OptionalNumber]
+def _gauge(name: str, help: str, *further: str) -> Metric:
+    return gauge(name, help, *JOB, *further)
 
 
-@dataclass(frozen=True, slots=True)
-class Several:
-    """Read several numbers from a job's cgroup, each with further label values."""
-
-    metric: Metric
-    values: Callable[[CgroupUse], Iterable[tuple[tuple[str, ...], float]]]
+def _compat(name: str, help: str, *further: str) -> Metric:
+    return compat_gauge(name, help, *JOB, *further)
 
 
-@dataclass(frozen=True, slots=True)
-class SeveralOfProcesses:
-    """Read several numbers from a job's processes, each with further label values."""
-
-    metric: Metric
-    values: Callable[[ProcessUse], Iterable[tuple[tuple[str, ...], float]]]
-
-
-CGROUP = (
-    FromCgroup(counter("jobs_cpu_seconds_total", "CPU time of the job.", *JOB), lambda g: g.cpu.total_seconds),
-    FromCgroup(
-        counter("jobs_cpu_user_seconds_total", "CPU time of the job in user mode.", *JOB), lambda g: g.cpu.user_seconds
-    ),
-    FromCgroup(
-        counter("jobs_cpu_system_seconds_total", "CPU time of the job in kernel mode.", *JOB),
-        lambda g: g.cpu.system_seconds,
-    ),
-    FromCgroup(
-        gauge("jobs_cores", "Cores the job may run on; absent if it is not confined to cores.", *JOB),
+CGROUP: tuple[One[CgroupUse], ...] = (
+    (_counter("jobs_cpu_seconds_total", "CPU time of the job."), lambda g: g.cpu.total_seconds),
+    (_counter("jobs_cpu_user_seconds_total", "CPU time of the job in user mode."), lambda g: g.cpu.user_seconds),
+    (_counter("jobs_cpu_system_seconds_total", "CPU time of the job in kernel mode."), lambda g: g.cpu.system_seconds),
+    (
+        _gauge("jobs_cores", "Cores the job may run on; absent if it is not confined to cores."),
         lambda g: None if g.cpu.cores is None else len(g.cpu.cores),
     ),
-    FromCgroup(
-        counter("jobs_cpu_periods_total", "Enforcement periods of the job's CPU limit.", *JOB),
-        lambda g: g.cpu.periods,
-    ),
-    FromCgroup(
-        counter(
-            "jobs_cpu_throttled_periods_total",
-            "Enforcement periods in which the job was throttled by its CPU limit.",
-            *JOB,
+    (_counter("jobs_cpu_periods_total", "Enforcement periods of the job's CPU limit."), lambda g: g.cpu.periods),
+    (
+        _counter(
+            "jobs_cpu_throttled_periods_total", "Enforcement periods in which the job was throttled by its CPU limit."
         ),
         lambda g: g.cpu.throttled_periods,
     ),
-    FromCgroup(
-        counter("jobs_cpu_throttled_seconds_total", "Time the job was throttled by its CPU limit.", *JOB),
+    (
+        _counter("jobs_cpu_throttled_seconds_total", "Time the job was throttled by its CPU limit."),
         lambda g: g.cpu.throttled_seconds,
     ),
-    FromCgroup(
-        gauge("jobs_memory_current_bytes", "Memory charged to the job, including page cache.", *JOB),
+    (
+        _gauge("jobs_memory_current_bytes", "Memory charged to the job, including page cache."),
         lambda g: g.memory.current_bytes,
     ),
-    FromCgroup(
-        gauge("jobs_memory_anon_bytes", "Anonymous memory of the job.", *JOB),
-        lambda g: g.memory.anon_bytes,
-    ),
-    FromCgroup(
-        gauge("jobs_memory_file_bytes", "Page cache charged to the job; the kernel can reclaim it.", *JOB),
+    (_gauge("jobs_memory_anon_bytes", "Anonymous memory of the job."), lambda g: g.memory.anon_bytes),
+    (
+        _gauge("jobs_memory_file_bytes", "Page cache charged to the job; the kernel can reclaim it."),
         lambda g: g.memory.file_bytes,
     ),
-    FromCgroup(
-        gauge("jobs_memory_shmem_bytes", "Shared memory and tmpfs files of the job.", *JOB),
-        lambda g: g.memory.shmem_bytes,
-    ),
-    FromCgroup(
-        gauge("jobs_memory_kernel_bytes", "Kernel memory charged to the job.", *JOB),
-        lambda g: g.memory.kernel_bytes,
-    ),
-    FromCgroup(
-        gauge("jobs_memory_mapped_file_bytes", "Memory-mapped files of the job.", *JOB),
-        lambda g: g.memory.mapped_file_bytes,
-    ),
-    FromCgroup(gauge("jobs_memory_swap_bytes", "Swap space used by the job.", *JOB), lambda g: g.memory.swap_bytes),
-    FromCgroup(
-        gauge("jobs_memory_peak_bytes", "Peak memory charged to the job.", *JOB),
-        lambda g: g.memory.peak_bytes,
-    ),
-    FromCgroup(
-        gauge("jobs_memory_limit_bytes", "Memory limit of the job, its own or inherited.", *JOB),
+    (_gauge("jobs_memory_shmem_bytes", "Shared memory and tmpfs files of the job."), lambda g: g.memory.shmem_bytes),
+    (_gauge("jobs_memory_kernel_bytes", "Kernel memory charged to the job."), lambda g: g.memory.kernel_bytes),
+    (_gauge("jobs_memory_mapped_file_bytes", "Memory-mapped files of the job."), lambda g: g.memory.mapped_file_bytes),
+    (_gauge("jobs_memory_swap_bytes", "Swap space used by the job."), lambda g: g.memory.swap_bytes),
+    (_gauge("jobs_memory_peak_bytes", "Peak memory charged to the job."), lambda g: g.memory.peak_bytes),
+    (
+        _gauge("jobs_memory_limit_bytes", "Memory limit of the job, its own or inherited."),
         lambda g: g.memory.limit_bytes,
     ),
-    FromCgroup(
-        gauge("jobs_memory_swap_limit_bytes", "Swap limit of the job.", *JOB),
-        lambda g: g.memory.swap_limit_bytes,
-    ),
-    FromCgroup(gauge("jobs_pids", "Processes and threads of the job.", *JOB), lambda g: g.pids),
-    FromCgroup(gauge("jobs_pids_limit", "Limit on processes and threads of the job.", *JOB), lambda g: g.pids_limit),
+    (_gauge("jobs_memory_swap_limit_bytes", "Swap limit of the job."), lambda g: g.memory.swap_limit_bytes),
+    (_gauge("jobs_pids", "Processes and threads of the job."), lambda g: g.pids),
+    (_gauge("jobs_pids_limit", "Limit on processes and threads of the job."), lambda g: g.pids_limit),
 )
 
-SEVERAL = (
-    Several(
-        counter("jobs_cpu_core_seconds_total", "CPU time of the job per core (cgroup v1 only).", *JOB, "core"),
-        lambda g: (((str(core),), seconds) for core, seconds in g.cpu.core_seconds.items()),
+SEVERAL: tuple[Several[CgroupUse], ...] = (
+    (
+        _counter("jobs_cpu_core_seconds_total", "CPU time of the job per core (cgroup v1 only).", "core"),
+        lambda g: _labelled(g.cpu.core_seconds),
     ),
-    Several(
-        counter(
-            "jobs_memory_events_total",
-            "Memory events of the job by kernel event name (max, oom_kill, ...).",
-            *JOB,
-            "event",
+    (
+        _counter(
+            "jobs_memory_events_total", "Memory events of the job by kernel event name (max, oom_kill, ...).", "event"
         ),
-        lambda g: (((event,), count) for event, count in g.memory.events.items()),
+        lambda g: _labelled(g.memory.events),
     ),
-    Several(
-        counter(
+    (
+        _counter(
             "jobs_pressure_seconds_total",
             "Time in which some or all (full) processes of the job stalled on cpu, memory or io.",
-            *JOB,
             "resource",
             "kind",
         ),
         lambda g: g.pressure_seconds.items(),
     ),
-    Several(
-        counter("jobs_block_read_bytes_total", "Bytes read by the job from a block device.", *JOB, "device"),
+    (
+        _counter("jobs_block_read_bytes_total", "Bytes read by the job from a block device.", "device"),
         lambda g: (((device,), block.read_bytes) for device, block in g.block.items()),
     ),
-    Several(
-        counter("jobs_block_write_bytes_total", "Bytes written by the job to a block device.", *JOB, "device"),
+    (
+        _counter("jobs_block_write_bytes_total", "Bytes written by the job to a block device.", "device"),
         lambda g: (((device,), block.write_bytes) for device, block in g.block.items()),
     ),
-    Several(
-        counter("jobs_block_reads_total", "Read operations of the job on a block device.", *JOB, "device"),
+    (
+        _counter("jobs_block_reads_total", "Read operations of the job on a block device.", "device"),
         lambda g: (((device,), block.reads) for device, block in g.block.items()),
     ),
-    Several(
-        counter("jobs_block_writes_total", "Write operations of the job on a block device.", *JOB, "device"),
+    (
+        _counter("jobs_block_writes_total", "Write operations of the job on a block device.", "device"),
         lambda g: (((device,), block.writes) for device, block in g.block.items()),
     ),
 )
 
-PROCESSES = (
-    FromProcesses(gauge("jobs_processes", "Processes of the job.", *JOB), lambda p: p.processes),
-    FromProcesses(
-        gauge(
-            "jobs_memory_rss_bytes",
-            "Resident memory of the job's processes; shared pages count once per process.",
-            *JOB,
-        ),
+PROCESSES: tuple[One[ProcessUse], ...] = (
+    (_gauge("jobs_processes", "Processes of the job."), lambda p: p.processes),
+    (
+        _gauge("jobs_memory_rss_bytes", "Resident memory of the job's processes; shared pages count once per process."),
         lambda p: p.resident_bytes,
     ),
-    FromProcesses(
-        gauge("jobs_open_files", "Open file descriptors of the job's processes.", *JOB), lambda p: p.open_files
-    ),
-    FromProcesses(gauge("jobs_distinct_files", "Distinct files the job has open.", *JOB), lambda p: p.distinct_files),
-    FromProcesses(
-        gauge("jobs_uses_scratch", "1 if the job has a file on scratch open.", *JOB),
-        lambda p: None if p.uses_scratch is None else float(p.uses_scratch),
-    ),
-    FromProcesses(
-        gauge(
+    (_gauge("jobs_open_files", "Open file descriptors of the job's processes."), lambda p: p.open_files),
+    (_gauge("jobs_distinct_files", "Distinct files the job has open."), lambda p: p.distinct_files),
+    (_gauge("jobs_uses_scratch", "1 if the job has a file on scratch open."), lambda p: _scaled(p.uses_scratch, 1)),
+    (
+        _gauge(
             "jobs_open_files_worst_ratio",
             "Highest share of the open-file limit used by any process of the job (0 to 1).",
-            *JOB,
         ),
         lambda p: p.worst_file_ratio,
     ),
-    FromProcesses(
-        counter(
-            "jobs_io_read_bytes_total", "Bytes read by system calls of the job, from any file system or pipe.", *JOB
-        ),
+    (
+        _counter("jobs_io_read_bytes_total", "Bytes read by system calls of the job, from any file system or pipe."),
         lambda p: p.io.read_chars if p.io else None,
     ),
-    FromProcesses(
-        counter(
-            "jobs_io_write_bytes_total", "Bytes written by system calls of the job, to any file system or pipe.", *JOB
-        ),
+    (
+        _counter("jobs_io_write_bytes_total", "Bytes written by system calls of the job, to any file system or pipe."),
         lambda p: p.io.write_chars if p.io else None,
     ),
-    FromProcesses(
-        counter("jobs_io_reads_total", "Read system calls of the job.", *JOB), lambda p: p.io.reads if p.io else None
-    ),
-    FromProcesses(
-        counter("jobs_io_writes_total", "Write system calls of the job.", *JOB), lambda p: p.io.writes if p.io else None
-    ),
-    FromProcesses(
-        counter("jobs_storage_read_bytes_total", "Bytes of the job fetched from local storage.", *JOB),
+    (_counter("jobs_io_reads_total", "Read system calls of the job."), lambda p: p.io.reads if p.io else None),
+    (_counter("jobs_io_writes_total", "Write system calls of the job."), lambda p: p.io.writes if p.io else None),
+    (
+        _counter(
+            "jobs_storage_read_bytes_total",
+            "Bytes of the job fetched from file systems; not pipes, devices, tmpfs or page cache.",
+        ),
         lambda p: p.io.read_bytes if p.io else None,
     ),
-    FromProcesses(
-        counter("jobs_storage_write_bytes_total", "Bytes of the job sent to local storage.", *JOB),
+    (
+        _counter(
+            "jobs_storage_write_bytes_total", "Bytes of the job written to file systems; not pipes, devices or tmpfs."
+        ),
         lambda p: p.io.write_bytes if p.io else None,
     ),
 )
 
-SEVERAL_OF_PROCESSES = (
-    SeveralOfProcesses(
-        gauge(
-            "jobs_threads",
-            "Threads of the job by state (running, sleeping, waiting for disk, ...).",
-            *JOB,
-            "state",
+SEVERAL_OF_PROCESSES: tuple[Several[ProcessUse], ...] = (
+    (
+        _gauge("jobs_threads", "Threads of the job by state (running, sleeping, waiting for disk, ...).", "state"),
+        lambda p: _labelled(p.threads_in),
+    ),
+    (_gauge("jobs_program_threads", "Threads of the job by program.", "program"), lambda p: _labelled(p.threads_of)),
+    (
+        _counter(
+            "jobs_program_cpu_seconds_total", "CPU time of the job by program, the busiest ones by name.", "program"
         ),
-        lambda p: (((state,), count) for state, count in p.threads_in.items()),
+        lambda p: _labelled(p.cpu_seconds_of),
     ),
-    SeveralOfProcesses(
-        gauge("jobs_program_threads", "Threads of the job by program.", *JOB, "program"),
-        lambda p: (((program,), count) for program, count in p.threads_of.items()),
+    (
+        _gauge("jobs_core_threads", "Threads of the job by the core they last ran on.", "core"),
+        lambda p: _labelled(p.threads_on_core),
     ),
-    SeveralOfProcesses(
-        counter(
-            "jobs_program_cpu_seconds_total",
-            "CPU time of the job by program, the busiest ones by name.",
-            *JOB,
-            "program",
-        ),
-        lambda p: (((program,), seconds) for program, seconds in p.cpu_seconds_of.items()),
-    ),
-    SeveralOfProcesses(
-        gauge(
-            "jobs_core_threads",
-            "Threads of the job by the core they last ran on.",
-            *JOB,
-            "core",
-        ),
-        lambda p: (((str(core),), count) for core, count in p.threads_on_core.items()),
-    ),
-    SeveralOfProcesses(
-        counter(
+    (
+        _counter(
             "jobs_page_faults_total",
             "Page faults of the job's processes: minor, or major if a disk had to be read.",
-            *JOB,
             "kind",
         ),
-        lambda p: ((("minor",), p.minor_faults), (("major",), p.major_faults)),
+        lambda p: _labelled({"minor": p.minor_faults, "major": p.major_faults}),
     ),
-    SeveralOfProcesses(
-        counter("jobs_context_switches_total", "Context switches of the job's processes.", *JOB, "kind"),
-        lambda p: (
-            ((kind,), count)
-            for kind, count in (("voluntary", p.voluntary_switches), ("involuntary", p.involuntary_switches))
-            if count is not None
-        ),
+    (
+        _counter("jobs_context_switches_total", "Context switches of the job's processes.", "kind"),
+        lambda p: _labelled({"voluntary": p.voluntary_switches, "involuntary": p.involuntary_switches}),
     ),
 )
+
+
+def _labelled(numbers: Mapping[str, float | None] | Mapping[int, float]) -> Iterator[tuple[Labels, float]]:
+    return (((str(name),), n) for name, n in numbers.items() if n is not None)
 
 
 MIB = 1024 * 1024
 TICKS_PER_SECOND = 100
 
-COMPAT_PROCESSES = compat_gauge("jobs_spawned_processes", "Processes of the job.", *JOB)
-FILES = compat_gauge("jobs_opened_files", "Distinct files the job has open.", *JOB)
-THREADS = compat_gauge(
-    "jobs_thread_count", "Threads of one process of the job, the one with the most, by program.", *JOB, "proc_name"
+COMPAT_PROCESSES = _compat("jobs_spawned_processes", "Processes of the job.")
+FILES = _compat("jobs_opened_files", "Distinct files the job has open.")
+THREADS = _compat(
+    "jobs_thread_count", "Threads of one process of the job, the one with the most, by program.", "proc_name"
 )
-USER_TIME = compat_gauge("jobs_user_time", "CPU time of the job in user mode, in hundredths of a second.", *JOB)
-SYSTEM_TIME = compat_gauge("jobs_system_time", "CPU time of the job in kernel mode, in hundredths of a second.", *JOB)
-CPU_TIME = compat_gauge("jobs_cpu_time_total", "CPU time of the job in seconds.", *JOB)
-CORE_TIME = compat_gauge("jobs_cpu_time_core", "CPU time of the job per core, in seconds.", *JOB, "core")
-PERCENT = compat_gauge("jobs_cpu_percent", "CPU usage of the job since the previous reading; 100 is one core.", *JOB)
-PERCENT_PER_CORE = compat_gauge(
-    "jobs_cpu_percent_per_core", "CPU usage of the job divided by its number of cores.", *JOB
-)
-RSS = compat_gauge("jobs_rss", "Resident memory of the job's processes in megabytes.", *JOB)
-READ = compat_gauge("jobs_read_mb", "Megabytes that the job read from storage.", *JOB)
-WRITE = compat_gauge("jobs_write_mb", "Megabytes that the job wrote to storage.", *JOB)
-READS = compat_gauge("jobs_read_count", "Read system calls of the job.", *JOB)
-WRITES = compat_gauge("jobs_write_count", "Write system calls of the job.", *JOB)
+USER_TIME = _compat("jobs_user_time", "CPU time of the job in user mode, in hundredths of a second.")
+SYSTEM_TIME = _compat("jobs_system_time", "CPU time of the job in kernel mode, in hundredths of a second.")
+CPU_TIME = _compat("jobs_cpu_time_total", "CPU time of the job in seconds.")
+CORE_TIME = _compat("jobs_cpu_time_core", "CPU time of the job per core, in seconds.", "core")
+PERCENT = _compat("jobs_cpu_percent", "CPU usage of the job since the previous reading; 100 is one core.")
+PERCENT_PER_CORE = _compat("jobs_cpu_percent_per_core", "CPU usage of the job divided by its number of cores.")
+RSS = _compat("jobs_rss", "Resident memory of the job's processes in megabytes.")
+READ = _compat("jobs_read_mb", "Megabytes that the job read from storage.")
+WRITE = _compat("jobs_write_mb", "Megabytes that the job wrote to storage.")
+READS = _compat("jobs_read_count", "Read system calls of the job.")
+WRITES = _compat("jobs_write_count", "Write system calls of the job.")
 
 COMPAT_METRICS = (
     COMPAT_PROCESSES, FILES, THREADS, USER_TIME, SYSTEM_TIME, CPU_TIME, CORE_TIME, PERCENT, PERCENT_PER_CORE, RSS, READ,

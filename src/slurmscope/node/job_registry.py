@@ -18,12 +18,16 @@ from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
 from slurmscope.node.job_finder import JobFinder, JobMeter, LiveJob
 from slurmscope.node.job_use import JobKey, JobUse, Roster
+from slurmscope.node.reading_time import JOB_SECONDS, ReadingTime
 from slurmscope.node.tracked_job import EarlierSteps, TrackedJob
 
 logger = logging.getLogger(__name__)
 
 
 WHOLE_JOB = "job"
+LATE = "process_time"
+# With more than that, nothing would ever be left to read a job again that took too long.
+MAX_COST_SECONDS = 0.9 * JOB_SECONDS
 
 
 class ReadErrors:
@@ -91,6 +95,7 @@ class JobRegistry:
         self._due: list[tuple[float, int, TrackedJob]] = []
         self._order = itertools.count()
         self.errors = ReadErrors()
+        self._time = ReadingTime(clock)
         self._failing: set[TrackedJob] = set()
         # Replaced as a whole, so that other threads may read it.
         self.roster = Roster()
@@ -117,7 +122,26 @@ class JobRegistry:
         return begun
 
     def read(self, tracked: TrackedJob) -> None:
-        self._read(tracked, tracked.read)
+        """Read everything of a job; only its cgroups if that takes more time than its user has left."""
+        seconds = self._time.left(tracked.user)
+        if seconds <= tracked.cost_seconds:
+            self.read_late(tracked)
+            return
+        began = self._clock()
+        with self._time.charged(tracked.user):
+            self._read(tracked, lambda now: tracked.read(now, seconds))
+        tracked.cost_seconds = min(self._clock() - began, MAX_COST_SECONDS)
+        if tracked.was_cut:
+            tracked.cost_seconds = MAX_COST_SECONDS
+            self._count_late(tracked)
+
+    def read_late(self, tracked: TrackedJob) -> None:
+        """Read the cgroups of a job whose processes have to wait for a later reading."""
+        self._count_late(tracked)
+        self.read_cgroup(tracked)
+
+    def _count_late(self, tracked: TrackedJob) -> None:
+        self.errors.add(LATE, "reading the processes takes too long", job_id=tracked.key.job_id)
 
     def read_cgroup(self, tracked: TrackedJob) -> None:
         """Read the cgroups of a job only, which takes a tenth of the time."""

@@ -112,7 +112,8 @@ class IoUse:
     """What processes read and wrote, from ``/proc/PID/io``.
 
     ``read_chars`` and ``write_chars`` count bytes of system calls, on any file system; ``read_bytes`` and
-    ``write_bytes`` count bytes that reached block devices.
+    ``write_bytes`` count those that file systems fetched, or have to write: not pipes, devices, tmpfs or the page
+    cache. File systems with a cache of their own, such as GPFS, and Lustre for reads, do not count there either.
     """
 
     read_chars: int = 0

@@ -23,7 +23,9 @@ from slurmscope.node.job_metrics import (
     PROCESSES,
     SEVERAL,
     SEVERAL_OF_PROCESSES,
-    FromCgroup,
+    One,
+    Several,
+    Use,
     compat_families,
     job_labels,
 )
@@ -46,23 +48,22 @@ AVAILABLE = gauge(
 )
 READ_ERRORS = counter(
     "slurmscope_node_read_errors_total",
-    "Files of jobs and processes that could not be read or parsed, by kind; job counts jobs that failed as a whole.",
+    "Files of jobs and processes that could not be read or parsed, by kind; job counts jobs that failed as a whole, "
+    "process_time readings of a job that had to keep the last values of its processes.",
     "what",
 )
 _STEP = (*JOB, "step", "task")
-STEPS = (
-    FromCgroup(
-        counter("jobs_step_cpu_seconds_total", "CPU time of a step or task.", *_STEP), lambda g: g.cpu.total_seconds
-    ),
-    FromCgroup(
+STEPS: tuple[One[CgroupUse], ...] = (
+    (counter("jobs_step_cpu_seconds_total", "CPU time of a step or task.", *_STEP), lambda g: g.cpu.total_seconds),
+    (
         gauge("jobs_step_memory_current_bytes", "Memory charged to a step or task.", *_STEP),
         lambda g: g.memory.current_bytes,
     ),
-    FromCgroup(
+    (
         gauge("jobs_step_memory_peak_bytes", "Peak memory charged to a step or task.", *_STEP),
         lambda g: g.memory.peak_bytes,
     ),
-    FromCgroup(
+    (
         counter("jobs_step_oom_kills_total", "Processes of a step or task killed by the OOM killer.", *_STEP),
         lambda g: g.memory.events.get("oom_kill"),
     ),
@@ -76,7 +77,7 @@ PARTITION = "SLURM_JOB_PARTITION"
 class JobUseOptions:
     """How detailed the metrics of each job are."""
 
-    steps: bool = setting(False, help="Also expose the usage of each step, and of its tasks where cgroups have them.")
+    steps: bool = setting(False, "Also expose the usage of each step, and of its tasks where cgroups have them.")
 
 
 def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
@@ -89,10 +90,14 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
     yield Family(READ_ERRORS, {(what,): count for what, count in sorted(node_jobs.read_errors.items())})
     yield Family(INFO, {(*labels, *_names(job, node_jobs)): 1.0 for labels, job in jobs})
     yield Family(BUSY, {labels: job.busy_cores for labels, job in jobs if job.busy_cores is not None})
-    yield from _cgroup_families([(labels, job.groups[GroupKey()]) for labels, job in jobs if GroupKey() in job.groups])
-    yield from _process_families(jobs)
+    whole = [(labels, job.groups[GroupKey()]) for labels, job in jobs if GroupKey() in job.groups]
+    yield from _families(whole, CGROUP, SEVERAL)
+    processes = [(labels, job.processes) for labels, job in jobs if job.processes]
+    yield from _families(processes, PROCESSES, SEVERAL_OF_PROCESSES)
     if options.steps:
-        yield from _step_families(jobs)
+        groups = ((labels, key, group) for labels, job in jobs for key, group in job.groups.items())
+        steps = [((*labels, key.step, key.task), group) for labels, key, group in groups if key != GroupKey()]
+        yield from _families(steps, STEPS)
     yield from compat_families(jobs)
 
 
@@ -111,35 +116,13 @@ def _names(job: JobUse, node_jobs: NodeJobs) -> Labels:
     return user, uid, names.get(ACCOUNT, ""), names.get(PARTITION, ""), "true" if job.has_ended else "false"
 
 
-def _cgroup_families(groups: list[tuple[Labels, CgroupUse]]) -> Iterator[Family]:
-    for one in CGROUP:
-        yield Family(one.metric, {labels: n for labels, group in groups if (n := one.value(group)) is not None})
-    for several in SEVERAL:
-        yield Family(
-            several.metric,
-            {(*labels, *further): n for labels, group in groups for further, n in several.values(group)},
-        )
-
-
-def _process_families(jobs: list[tuple[Labels, JobUse]]) -> Iterator[Family]:
-    uses = [(labels, job.processes) for labels, job in jobs if job.processes]
-    for one in PROCESSES:
-        yield Family(one.metric, {labels: n for labels, use in uses if (n := one.value(use)) is not None})
-    for several in SEVERAL_OF_PROCESSES:
-        yield Family(
-            several.metric, {(*labels, *further): n for labels, use in uses for further, n in several.values(use)}
-        )
-
-
-def _step_families(jobs: list[tuple[Labels, JobUse]]) -> Iterator[Family]:
-    steps = [
-        ((*labels, key.step, key.task), group)
-        for labels, job in jobs
-        for key, group in job.groups.items()
-        if key != GroupKey()
-    ]
-    for one in STEPS:
-        yield Family(one.metric, {labels: n for labels, group in steps if (n := one.value(group)) is not None})
+def _families(
+    uses: list[tuple[Labels, Use]], ones: Iterable[One[Use]], several: Iterable[Several[Use]] = ()
+) -> Iterator[Family]:
+    for metric, value in ones:
+        yield Family(metric, {labels: n for labels, use in uses if (n := value(use)) is not None})
+    for metric, values in several:
+        yield Family(metric, {(*labels, *further): n for labels, use in uses for further, n in values(use)})
 
 
 COLLECTOR = Collector(
@@ -148,14 +131,8 @@ COLLECTOR = Collector(
     help="CPU, memory, I/O, processes and pressure of every job on this node.",
     needs=("node_jobs",),
     metrics=(
-        COUNT,
-        STALE,
-        LAYOUT,
-        AVAILABLE,
-        READ_ERRORS,
-        INFO,
-        BUSY,
-        *(one.metric for one in (*CGROUP, *SEVERAL, *PROCESSES, *SEVERAL_OF_PROCESSES, *STEPS)),
+        *(COUNT, STALE, LAYOUT, AVAILABLE, READ_ERRORS, INFO, BUSY),
+        *(metric for metric, _ in (*CGROUP, *SEVERAL, *PROCESSES, *SEVERAL_OF_PROCESSES, *STEPS)),
         *COMPAT_METRICS,
     ),
     collect=collect,
@@ -163,12 +140,7 @@ COLLECTOR = Collector(
 )
 
 
-_BLOCK = (
-    "jobs_block_read_bytes_total",
-    "jobs_block_write_bytes_total",
-    "jobs_block_reads_total",
-    "jobs_block_writes_total",
-)
+_BLOCK = tuple(f"jobs_block_{what}_total" for what in ("read_bytes", "write_bytes", "reads", "writes"))
 _CURRENT = ("jobs_memory_current_bytes", "jobs_step_memory_current_bytes")
 _PRESSURE = ("jobs_pressure_seconds_total",)
 
@@ -209,5 +181,5 @@ def find_needs(is_wanted: Callable[[Metric], bool]) -> Needs:
     return Needs(
         unneeded_files=frozenset(file for file, names in METRICS_OF_FILES.items() if not is_needed(names)),
         switches=is_needed(_SWITCHES),
-        steps=is_needed(one.metric.name for one in STEPS),
+        steps=is_needed(metric.name for metric, _ in STEPS),
     )

@@ -18,8 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slurmscope.core.settings import setting
-from slurmscope.exporter.collector import Collector, Role
+from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Labels, compat_gauge, counter, gauge
 from slurmscope.node.procfs.reader import ProcessReader
 from slurmscope.node.procfs.stat import ProcessSample
@@ -300,24 +299,15 @@ COMPLETE = gauge(
 
 COMMAND_WIDTH = 16
 OTHER = "other"
+GROUPS_PER_USER = 200
+"""Maximum number of exposed groups per user, those with the most CPU time; the others are summed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessGroupOptions:
-    """How process groups are exported."""
-
-    groups_per_user: int = 200
-    """Maximum number of exposed groups per user, those with the most CPU time; the others are summed."""
-    pad_command: bool = setting(
-        False, help=f"Pad the command label to {COMMAND_WIDTH} characters, as an older tool did."
-    )
-
-
-def collect(options: ProcessGroupOptions, *, process_groups: ProcessTable) -> Iterator[Family]:
+def collect(options: NoOptions, *, process_groups: ProcessTable) -> Iterator[Family]:  # noqa: ARG001 - as declared
     """Yield all groups under the older names, and those outside jobs under the new ones."""
-    named, merged = _split(process_groups.groups, options.groups_per_user)
-    labelled = [(_labels(options, group), group) for group in named]
-    all_labelled = [*labelled, *(((group.user, "", _pad(options, OTHER)), group) for group in merged)]
+    named, merged = _split(process_groups.groups)
+    labelled = [((group.user, str(group.group_id), group.command[:COMMAND_WIDTH]), group) for group in named]
+    all_labelled = [*labelled, *(((group.user, "", OTHER), group) for group in merged)]
     users = process_groups.users
     yield Family(CPU_USAGE, _sums((labels, round(group.cpu_percent, 2)) for labels, group in all_labelled))
     yield Family(RAM_USAGE, _sums((labels, round(group.memory_percent, 2)) for labels, group in all_labelled))
@@ -332,13 +322,13 @@ def collect(options: ProcessGroupOptions, *, process_groups: ProcessTable) -> It
     yield Family(COMPLETE, {(): int(process_groups.is_complete)})
 
 
-def _split(groups: Iterable[ProcessGroup], limit: int) -> tuple[list[ProcessGroup], list[ProcessGroup]]:
+def _split(groups: Iterable[ProcessGroup]) -> tuple[list[ProcessGroup], list[ProcessGroup]]:
     """Return the groups that are exported by name, the largest ones of each user, and the rest."""
     named: list[ProcessGroup] = []
     merged: list[ProcessGroup] = []
     seen: Counter[str] = Counter()
     for group in sorted(groups, key=lambda group: (-group.cpu_seconds, -group.resident_bytes, group.group_id)):
-        (named if seen[group.user] < limit else merged).append(group)
+        (named if seen[group.user] < GROUPS_PER_USER else merged).append(group)
         seen[group.user] += 1
     return sorted(named, key=lambda group: group.group_id), merged
 
@@ -350,31 +340,14 @@ def _sums(samples: Iterable[tuple[Labels, float]]) -> dict[Labels, float]:
     return sums
 
 
-def _labels(options: ProcessGroupOptions, group: ProcessGroup) -> Labels:
-    return group.user, str(group.group_id), _pad(options, group.command[:COMMAND_WIDTH])
-
-
-def _pad(options: ProcessGroupOptions, command: str) -> str:
-    return command.ljust(COMMAND_WIDTH) if options.pad_command else command
-
-
 COLLECTOR = Collector(
     name="process_groups",
     role=Role.NODE,
     help="Process groups of the machine, and processes of users outside jobs.",
     needs=("process_groups",),
     metrics=(
-        CPU_USAGE,
-        RAM_USAGE,
-        GROUP_CPU,
-        GROUP_RESIDENT,
-        MERGED,
-        USER_CPU,
-        USER_RESIDENT,
-        USER_PROCESSES,
-        COMPLETE,
+        *(CPU_USAGE, RAM_USAGE, GROUP_CPU, GROUP_RESIDENT, MERGED, USER_CPU, USER_RESIDENT, USER_PROCESSES, COMPLETE),
     ),
     collect=collect,
-    options=ProcessGroupOptions,
     is_default=False,
 )

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
-from slurmscope.core.settings import setting
+from slurmscope.core.config import folder_path
+from slurmscope.core.settings import duration, setting
 from slurmscope.core.units import parse_seconds
 
 
@@ -15,18 +15,11 @@ from slurmscope.core.units import parse_seconds
 class PathSettings:
     """Where the kernel file systems are mounted; a container may have those of the host elsewhere."""
 
-    rootfs: Path = setting(
-        Path("/"), help="Mount point of the host's root file system.", parse=parse_path, metavar="DIR"
+    rootfs: Path = folder_path(Path("/"), "Mount point of the host's root file system.")
+    cgroup: Path = folder_path(
+        Path("/sys/fs/cgroup"), "Mount point of the cgroup file system, relative to path.rootfs."
     )
-    cgroup: Path = setting(
-        Path("/sys/fs/cgroup"),
-        help="Mount point of the cgroup file system, relative to path.rootfs.",
-        parse=parse_path,
-        metavar="DIR",
-    )
-    procfs: Path = setting(
-        Path("/proc"), help="Mount point of procfs, relative to path.rootfs.", parse=parse_path, metavar="DIR"
-    )
+    procfs: Path = folder_path(Path("/proc"), "Mount point of procfs, relative to path.rootfs.")
 
     def below_root(self, path: Path) -> Path:
         """Return a path of the host as this process sees it."""
@@ -38,23 +31,13 @@ class NodeSettings:
     """How jobs are tracked."""
 
     name: str = setting(
-        "",
-        help="Slurm name of this node, for the label slurm_node; default is the short host name.",
-        metavar="NAME",
+        "", "Slurm name of this node, for the label slurm_node; default is the short host name.", metavar="NAME"
     )
-    interval: float = setting(
-        1.0,
-        help="Minimum interval between readings of all jobs, regardless of the number of scrapes.",
-        parse=parse_seconds,
-        metavar="DURATION",
+    interval: float = duration(
+        1.0, "Minimum interval between readings of all jobs, regardless of the number of scrapes.", parse=parse_seconds
     )
-    grace: float = setting(
-        60.0,
-        help="How long the last values of an ended job are still exposed.",
-        parse=parse_seconds,
-        metavar="DURATION",
-    )
-    processes: bool = setting(True, help="Read the processes of jobs: I/O, open files, threads and programs.")
+    grace: float = duration(60.0, "How long the last values of an ended job are still exposed.", parse=parse_seconds)
+    processes: bool = setting(True, "Read the processes of jobs: I/O, open files, threads and programs.")
     scratch: tuple[str, ...] = setting(
-        ("scratch",), help="Part of a path that identifies scratch file systems; repeatable.", metavar="WORD"
+        ("scratch",), "Part of a path that identifies scratch file systems; repeatable.", metavar="WORD"
     )

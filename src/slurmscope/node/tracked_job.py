@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +47,8 @@ class TrackedJob:
         self.folder_name = job.path.name if job.path else ""
         self.watched: tuple[Path, ...] = ()
         self.read_at = 0.0
+        # What the next reading of all processes will probably take.
+        self.cost_seconds = 0.0
         self._reader = reader
         self._steps: frozenset[str] = frozenset()
         self._unconfirmed = earlier
@@ -78,10 +80,23 @@ class TrackedJob:
             self._base, self._reader = earlier.use, earlier.reader
             self._steps |= earlier.steps
 
-    def read(self, now: float) -> bool:
-        """Read everything; return False if the counters belong to another cgroup than before."""
+    def read(self, now: float, seconds: float) -> bool:
+        """Read everything; return False if the counters belong to another cgroup than before.
+
+        Processes that take longer than so many seconds keep their last values.
+        """
         self.read_at = now
-        return self._store(self._reader.read(self.job), now)
+        return self._store(self._reader.read(self.job, seconds), now)
+
+    @property
+    def was_cut(self) -> bool:
+        """Return whether the processes kept their values at the last reading, because they took too long."""
+        return self._reader.was_cut
+
+    @property
+    def user(self) -> Hashable:
+        """Return whom the time of readings is charged to; the job itself while its user is not known."""
+        return self.key if self.job.uid is None else self.job.uid
 
     def read_cgroup(self, now: float) -> bool:
         """Read the cgroups only; return False if the counters belong to another cgroup than before."""

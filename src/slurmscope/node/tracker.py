@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from slurmscope.core.errors import SourceError
@@ -102,6 +101,9 @@ ENDING = Change.DELETED | Change.MOVED_FROM | Change.SELF_DELETED | Change.MODIF
 # Watching a directory may reveal further ones to watch: user, job, step.
 MAX_SCANS = 4
 SNAPSHOT_SECONDS = 60.0
+# For the processes of all jobs together, whatever they do: a scrape waits for about ten seconds.
+READING_SECONDS = 5.0
+LONG_SECONDS = 0.25
 END_SECONDS = 5.0
 FAILED_PAUSE_SECONDS = 1.0
 STOPPING = "jobs are no longer tracked: the agent is stopping"
@@ -145,9 +147,7 @@ class JobTracker:
         self.start()
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> None:
@@ -325,11 +325,13 @@ class JobTracker:
         self._last_read = self._clock()
         self._find()
         self._schedule_scan()
-        for tracked in self._while_running(self._registry.live):
+        until = self._clock() + READING_SECONDS
+        for tracked in self._while_running(sorted(self._registry.live, key=_turn)):
             # Reading hundreds of processes takes a while; a job that ends meanwhile is read first.
             self._handle(self._changes.wait(0.0))
             if self._registry.is_live(tracked):
-                self._registry.read(tracked)
+                read = self._registry.read if self._clock() < until else self._registry.read_late
+                read(tracked)
         if self._is_stopping:
             raise SourceError(STOPPING)
         return NodeJobs(
@@ -361,6 +363,11 @@ class JobTracker:
         while not self._requests.empty():
             requests.append(self._requests.get_nowait())
         return requests
+
+
+def _turn(tracked: TrackedJob) -> tuple[bool, bool, float]:
+    """Sort jobs that take long to the end, new ones before them, and among equals those read longest ago first."""
+    return tracked.cost_seconds > LONG_SECONDS, tracked.read_at == 0, tracked.read_at
 
 
 def _names(event: Event) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from slurmscope.portal.context import Context, not_found
 from slurmscope.portal.job_script import find_script
 from slurmscope.portal.job_view import MAX_TEXT, parse_request
 from slurmscope.portal.jobs import bound_ranges
-from slurmscope.portal.pending import WaitingView, explain_pending
+from slurmscope.portal.pending import WaitingView, explain_as
 from slurmscope.portal.queries import (
     MAX_DAYS,
     MAX_IDS,
@@ -41,6 +41,7 @@ from slurmscope.portal.queries import (
 )
 from slurmscope.portal.web.tables import round_fields
 from slurmscope.portal.zoom import count_points, encode_zoomed, parse_part
+from slurmscope.reports.page_paths import JOB_PATTERN
 
 Text = Annotated[str, Query(max_length=200)]
 Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="Day of submission, in UTC.")]
@@ -78,20 +79,9 @@ def read_filter(  # noqa: PLR0913 - the filters of the list
 ) -> JobFilter:
     """Return the filter of a request."""
     given = {"user": user, "account": account, "partition": partition, "state": state, "name": name, "rule": rule}
+    given |= {"cluster": cluster, "node": node, "since": since, "until": until, "ids": ids}
     ranges = {key: text for key, text in context.query.items() if key in _RANGES}
-    worst_text = worst.value if worst else ""
-    return parse_filter(
-        {
-            **given,
-            **ranges,
-            "cluster": cluster,
-            "node": node,
-            "worst": worst_text,
-            "since": since,
-            "until": until,
-            "ids": ids,
-        }
-    )
+    return parse_filter({**given, **ranges, "worst": worst.value if worst else ""})
 
 
 WantedJobs = Annotated[JobFilter, Depends(read_filter)]
@@ -185,7 +175,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 router = APIRouter(prefix="/api/v2", responses=ERRORS, tags=["version 2"])
 
-ShownId = Annotated[str, Path(pattern=r"^[0-9]{1,10}([_+][0-9]{1,10})?$", description="Job ID: 12, 12_3 or 12+1.")]
+ShownId = Annotated[
+    str, Path(pattern=f"^{JOB_PATTERN}$", description="Job ID: 12, 12_3, 12+1, or 12_[3-24] for pending tasks.")
+]
 
 
 @router.get("/me")
@@ -210,7 +202,9 @@ def list_jobs(
 @router.get("/jobs/{shown_id}", response_model=dict[str, object])
 def read_job(context: Context, shown_id: ShownId) -> Response:
     """Return the full report of one job, including its findings, charts and the header for its next run."""
-    report = context.add_resubmission(context.find_report(shown_id))
+    report = context.find_report(shown_id)
+    pending = context.find_pending(shown_id) if report.record.is_pending else None
+    report = report.with_reason(pending.job.reason) if pending else context.add_resubmission(report)
     return Response(render_json(report), media_type="application/json")
 
 
@@ -220,9 +214,7 @@ def read_waiting(context: Context, shown_id: ShownId) -> WaitingView:
     pending = context.find_pending(shown_id)
     if pending is None:
         raise not_found()
-    view = round_fields(replace(explain_pending(context, pending), shown_id=shown_id))
-    context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
-    return view
+    return round_fields(explain_as(context, shown_id, pending))
 
 
 @router.get("/jobs/{shown_id}/script")

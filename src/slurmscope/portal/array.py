@@ -8,11 +8,13 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from slurmscope.archive.interface import JobFilter
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds, format_some
+from slurmscope.jobs.pending.queue import PendingJob
 from slurmscope.jobs.suggestions import memory_line_for, suggest_memory_bytes, suggest_time_seconds, time_line
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.portal.queries import render_query
@@ -52,12 +54,10 @@ class Distribution:
 
     @property
     def bins(self) -> tuple[int, ...]:
-        """Return the number of jobs in each bin."""
         return tuple(each.count for each in self.bars)
 
     @property
     def tallest(self) -> int:
-        """Return the largest number of jobs in a bin."""
         return max(self.bins, default=0)
 
 
@@ -68,10 +68,10 @@ def make_distribution(number: Number, rows: Sequence[JobRow]) -> Distribution | 
         return None
     values = [value for value, _ in known]
     lowest, highest = min(values), max(values)
-    width = (highest - lowest) / BINS or 1.0
+    width = (highest - lowest) / BINS
     jobs: list[list[JobRow]] = [[] for _ in range(BINS)]
     for value, row in known:
-        jobs[min(BINS - 1, int((value - lowest) / width))].append(row)
+        jobs[min(BINS - 1, int((value - lowest) / width)) if width else 0].append(row)
     edges = [number.format(lowest + width * index) for index in range(BINS + 1)]
     return Distribution(
         label=number.label,
@@ -80,8 +80,8 @@ def make_distribution(number: Number, rows: Sequence[JobRow]) -> Distribution | 
         median=number.format(statistics.median(values)),
         highest=number.format(highest),
         bars=tuple(
-            Bin(count=len(some), span=f"{edges[index]} to {edges[index + 1]}", query=_link(some))
-            for index, some in enumerate(jobs)
+            Bin(count=len(some), span=low if low == high else f"{low} to {high}", query=_link(some))
+            for some, (low, high) in zip(jobs, pairwise(edges), strict=True)
         ),
     )
 
@@ -139,6 +139,21 @@ _NUMBERS = (
     Number("Memory used", _used_memory_bytes, format_bytes),
     Number("GPU use", lambda row: row.gpu_ratio, format_ratio),
 )
+
+
+def keep_newest_runs(rows: Iterable[JobRow], pending: Sequence[PendingJob]) -> list[JobRow]:
+    """Return one row for each task, of rows with the newest submission first: Slurm may have run a task before.
+
+    ``pending`` are the pending tasks of the array, which may have ended an earlier run.
+    """
+    waiting = [tasks for job in pending for tasks in job.tasks]
+    newest: dict[str, JobRow] = {}
+    for row in rows:
+        task = row.shown_id.partition("_")[2]
+        is_earlier = row.end_seconds is not None and task.isdecimal() and any(int(task) in tasks for tasks in waiting)
+        if not is_earlier:
+            newest.setdefault(row.shown_id, row)
+    return list(newest.values())
 
 
 def make_array_view(rows: Sequence[JobRow], task: JobSummary) -> ArrayView:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.render.svg.charts import fold, format_value
 from slurmscope.jobs.render.svg.heat_map import HeatFrame, describe_heat_map, make_frame
 from slurmscope.jobs.report import Chart, HeatMap
+from slurmscope.portal.context import not_found
 
 TABLE_ROWS = 20
 
@@ -25,6 +26,17 @@ class DataTable(NamedTuple):
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+ChartT = TypeVar("ChartT", Chart, HeatMap)
+
+
+def find_chart(charts: Iterable[ChartT], name: str) -> ChartT:
+    """Return the chart or heat map of a name; respond 404 if there is none."""
+    for chart in charts:
+        if chart.name == name and chart.times:
+            return chart
+    raise not_found()
 
 
 def encode_charts(charts: Sequence[Chart]) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from slurmscope.accounting.sacct import open_accounting
 from slurmscope.accounting.settings import ALL_CLUSTERS, AccountingSettings
@@ -24,7 +24,6 @@ from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, CommandMiss
 from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.exporter.doctor import ADVICE as EXPORTER_ADVICE
-from slurmscope.exporter.doctor import Examination
 from slurmscope.jobs.record import JobAccounting
 from slurmscope.jobs.render.formatting import format_elapsed, format_time
 from slurmscope.portal.settings import PortalSettings, check_settings
@@ -58,33 +57,22 @@ ADVICE = {
     "coordinators": "without sacctmgr, coordinators only see their own jobs",
 }
 
-
-class ListedCheckpoints(Protocol):
-    """Read texts by name from the archive."""
-
-    def read_checkpoint(self, name: str) -> str | None:
-        """Return the stored text; None if there is none."""
-        ...
-
-    def list_checkpoints(self, beginning: str) -> dict[str, str]:
-        """Return the texts under all names that begin with a text, by the rest of the name."""
-        ...
+ListCheckpoints = Callable[[str], Mapping[str, str]]
+"""Return the stored texts under all names that begin with a text, by the rest of the name."""
 
 
-def examine_portal(config: Config, environment: Mapping[str, str]) -> Examination:
+def examine_portal(config: Config, environment: Mapping[str, str]) -> tuple[Check, ...]:
     """Check every dependency of the portal once."""
     commands = SlurmCommands(config.of(SlurmSettings), environment)
     accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=True)
-    return Examination(
-        checks=(
-            _check("settings", lambda: _check_settings(config)),
-            *_check_archive(config, accounting),
-            *check_slurm(commands.run, environment),
-            *_check_controllers(commands, _names(accounting)),
-            *_check_accounts(accounting, config.of(AccountingSettings)),
-            _check("coordinators", lambda: _check_coordinators(commands)),
-            *_check_series(config.of(PrometheusSettings), commands),
-        )
+    return (
+        _check("settings", lambda: _check_settings(config)),
+        *_check_archive(config, accounting),
+        *check_slurm(commands.run, environment),
+        *_check_controllers(commands, _names(accounting)),
+        *_check_accounts(accounting, config.of(AccountingSettings)),
+        _check("coordinators", lambda: _check_coordinators(commands)),
+        *_check_series(config.of(PrometheusSettings), commands),
     )
 
 
@@ -119,7 +107,7 @@ def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]
             active = find_active_clusters(checkpoints.list_checkpoints(CLUSTER_CHECKPOINT), time.time())
             yield Check(name="archive", is_good=True, message=f"{archive.database.dialect} answers")
             names = _names(accounting)
-            yield from _watch_progress(checkpoints, names, config.of(ReporterSettings))
+            yield from _watch_progress(checkpoints.list_checkpoints, names, config.of(ReporterSettings))
             yield from _check_clusters(config.of(PrometheusSettings), names, active)
             yield _check_elected(archive.database, names)
         finally:
@@ -160,16 +148,16 @@ def _names(accounting: JobAccounting) -> tuple[str, ...]:
 
 
 def _watch_progress(
-    checkpoints: ListedCheckpoints, clusters: Collection[str], settings: ReporterSettings
+    list_checkpoints: ListCheckpoints, clusters: Collection[str], settings: ReporterSettings
 ) -> Iterator[Check]:
     """Check the progress; when it is behind, check again a little later: after the first start it catches up."""
-    before, after = read_progress(checkpoints, clusters), None
+    before, after = read_progress(list_checkpoints, clusters), None
     for name, read_until in before.items():
         check = check_progress(read_until, time.time(), settings)
         if not check.is_good:
             if after is None:
                 time.sleep(WATCH_SECONDS)
-                after = read_progress(checkpoints, clusters)
+                after = read_progress(list_checkpoints, clusters)
             moved_to = after.get(name)
             if moved_to is not None and moved_to != read_until:
                 message = f"catching up: read until {format_time(moved_to)}"
@@ -177,12 +165,12 @@ def _watch_progress(
         yield replace(check, name=f"{check.name} of {name}") if len(before) > 1 else check
 
 
-def read_progress(checkpoints: ListedCheckpoints, clusters: Collection[str]) -> dict[str, int | None]:
+def read_progress(list_checkpoints: ListCheckpoints, clusters: Collection[str]) -> dict[str, int | None]:
     """Return up to when the accounting of each cluster was read; None when it never was.
 
     Without names of clusters, these are all that the archive has; then one that no longer exists is among them.
     """
-    found = checkpoints.list_checkpoints(CLUSTER_CHECKPOINT)
+    found = list_checkpoints(CLUSTER_CHECKPOINT)
     names = clusters or found or ("",)
     texts = {name: found.get(name, "") for name in names}
     return {name: int(text) if text.isdecimal() else None for name, text in texts.items()}
@@ -261,7 +249,7 @@ class LateReporters:
 
     def __init__(
         self,
-        checkpoints: ListedCheckpoints,
+        list_checkpoints: ListCheckpoints,
         settings: ReporterSettings,
         reporters: Reporters | None = None,
         *,
@@ -270,7 +258,7 @@ class LateReporters:
     ) -> None:
         """Take where progress is stored, and the reporters of this process, if any; nothing is read yet."""
         self._reporters = reporters
-        self._checkpoints = checkpoints
+        self._list_checkpoints = list_checkpoints
         self._settings = settings
         self._wall_clock = wall_clock
         self._cache = Cache[str](KEPT_SECONDS, retry_seconds=KEPT_SECONDS, clock=monotonic)
@@ -295,7 +283,9 @@ class LateReporters:
 
     def _find_late(self) -> Iterator[str]:
         now = self._wall_clock()
-        progress = {name: until for name, until in read_progress(self._checkpoints, ()).items() if until is not None}
+        progress = {
+            name: until for name, until in read_progress(self._list_checkpoints, ()).items() if until is not None
+        }
         newest = min(now, max(progress.values(), default=0))
         for name, read_until in progress.items():
             check = check_progress(read_until, now, self._settings)

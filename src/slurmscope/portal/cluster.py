@@ -11,16 +11,15 @@ from starlette.responses import HTMLResponse, Response
 
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart
-from slurmscope.portal.charts import encode_charts, make_data_table
-from slurmscope.portal.cluster_now import ClusterNow, WaitingTable, make_waiting_table
+from slurmscope.portal.charts import encode_charts, find_chart, make_data_table
+from slurmscope.portal.cluster_now import ClusterNow, PartitionNow, QueueRow, WaitingTable, make_waiting_table
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.queries import BadQuery, parse_cluster, parse_format
 from slurmscope.portal.web.tables import (
     Table,
     make_chart_table,
-    make_partition_table,
-    make_queue_table,
     make_shape_table,
+    make_table,
     make_table_response,
 )
 
@@ -66,7 +65,7 @@ def send_cluster_charts(context: Context) -> Response:
 @router.get("/cluster/charts/{name}.svg")
 def send_cluster_image(context: Context, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one chart for browsers without scripts."""
-    image = render_chart_svg(_find_chart(context, name), width=720, height=260, dark=dark, zone=context.zone)
+    image = render_chart_svg(find_chart(_charts(context), name), width=720, height=260, dark=dark, zone=context.zone)
     return Response(image, media_type="image/svg+xml")
 
 
@@ -75,7 +74,7 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
     """Send all points of a chart."""
     if format not in {"csv", "json"}:
         raise not_found()
-    return make_table_response(make_chart_table(_find_chart(context, name)), format, f"cluster-{name}-day")
+    return make_table_response(make_chart_table(find_chart(_charts(context), name)), format, f"cluster-{name}-day")
 
 
 def find_waiting_table(context: RequestContext, now: ClusterNow, requested: str, cluster: str = "") -> WaitingTable:
@@ -114,22 +113,14 @@ def _list_partitions(context: RequestContext, now: ClusterNow, cluster: str) -> 
 
 
 def _charts(context: RequestContext) -> tuple[Chart, ...]:
-    charts = context.services.charts
-    return charts.get() if charts else ()
-
-
-def _find_chart(context: RequestContext, name: str) -> Chart:
-    for chart in _charts(context):
-        if chart.name == name:
-            return chart
-    raise not_found()
+    return context.services.charts.get() if context.services.charts else ()
 
 
 def _choose_table(now: ClusterNow, name: str) -> Table:
     if name == "partitions":
-        return make_partition_table(now.partitions)
+        return make_table(PartitionNow, now.partitions)
     if name == "queue":
-        return make_queue_table(now.queue)
+        return make_table(QueueRow, now.queue)
     counts = {"jobs": now.jobs_by_state, "reasons": now.pending_by_reason, "nodes": now.nodes_by_state}
     if name not in counts:
         raise BadQuery("The table must be partitions, queue, jobs, reasons, nodes or waiting.")

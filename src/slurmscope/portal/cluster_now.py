@@ -30,7 +30,6 @@ class PartitionNow:
 
     @property
     def allocated_ratio(self) -> float | None:
-        """Return the allocated share of the cores."""
         return self.cpus_allocated / self.cpus if self.cpus else None
 
 
@@ -89,7 +88,6 @@ class ClusterNow:
 
     @property
     def allocated_ratio(self) -> float | None:
-        """Return the allocated share of the cores."""
         return self.cpus_allocated / self.cpus if self.cpus and self.cpus_allocated is not None else None
 
 

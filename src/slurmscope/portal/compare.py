@@ -15,11 +15,13 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds
+from slurmscope.jobs.charts import TRACED
+from slurmscope.jobs.queries import TRACED_BY_NODE
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
-from slurmscope.portal.charts import encode_charts, make_data_table
-from slurmscope.portal.context import Context, RequestContext, not_found
+from slurmscope.portal.charts import encode_charts, find_chart, make_data_table
+from slurmscope.portal.context import Context, RequestContext
 from slurmscope.portal.queries import BadQuery, parse_format
 from slurmscope.portal.web.tables import Table, make_table_response
 from slurmscope.reports.page_paths import name_job, parse_job, shown_cluster
@@ -68,6 +70,7 @@ _ROWS: tuple[tuple[str, Callable[[JobReport], str]], ...] = (
 MAX_JOBS = 6
 
 OVERLAY_POINTS = 200
+_MEDIAN = "median of "
 
 
 def overlay_charts(reports: Sequence[JobReport]) -> tuple[Chart, ...]:
@@ -75,13 +78,17 @@ def overlay_charts(reports: Sequence[JobReport]) -> tuple[Chart, ...]:
 
     Charts per core are left out: core numbers of different jobs are unrelated.
     """
-    names = dict.fromkeys(chart.name for report in reports for chart in report.charts if chart.times)
+    names = dict.fromkeys(chart.name for report in reports for chart in report.charts)
     names.pop("cpu_core", None)
-    return tuple(_overlay(name, reports) for name in names)
+    made = (_overlay(name, reports) for name in names)
+    return tuple(chart for chart in made if chart is not None)
 
 
-def _overlay(name: str, reports: Sequence[JobReport]) -> Chart:
-    found = [(report, chart) for report in reports for chart in report.charts if chart.name == name and chart.times]
+def _overlay(name: str, reports: Sequence[JobReport]) -> Chart | None:
+    charts = ((report, chart) for report in reports for chart in report.charts)
+    found = [(report, chart) for report, chart in charts if chart.name == name and chart.times and _can_merge(chart)]
+    if not found:
+        return None
     first = found[0][1]
     longest = max(chart.times[-1] - _start(report, chart) for report, chart in found)
     times = tuple(longest * index / (OVERLAY_POINTS - 1) for index in range(OVERLAY_POINTS))
@@ -89,10 +96,11 @@ def _overlay(name: str, reports: Sequence[JobReport]) -> Chart:
         ChartLine(label=f"job {_label(report, reports)}", values=_resample(chart, _start(report, chart), times))
         for report, chart in found
     )
-    is_by_node = not _is_summed(name) and any(report.record.node_count > 1 for report, _ in found)
-    title = f"{first.title}, median node" if is_by_node else f"{first.title}, sum" if _is_summed(name) else first.title
-    merged = "The sum is shown." if _is_summed(name) else "For a job on several nodes, the median node is shown."
-    explained = f"{first.help} {merged}".strip()
+    title, note = first.title, _PARTS.get(name, "")
+    if not note and name not in TRACED_BY_NODE:
+        title = f"{title}, median node" if any(report.record.node_count > 1 for report, _ in found) else title
+        note = "For a job on several nodes, the median node is shown."
+    explained = f"{first.help} {note}".strip()
     return replace(first, title=title, times=times, lines=lines, reference=None, reference_label="", help=explained)
 
 
@@ -119,25 +127,35 @@ def _resample(chart: Chart, start: float, times: Sequence[float]) -> tuple[float
     return tuple(resampled)
 
 
+_FILESYSTEMS = "All file systems of a job are added up."
+_PROCESSES = "All traced processes of a job are added up."
+_PARTS = {
+    "cpu_split": "Both are added up.",
+    **dict.fromkeys(("filesystem_read", "filesystem_write", "filesystem_metadata"), _FILESYSTEMS),
+    **dict.fromkeys(("traced_cpu", "traced_memory", "traced_threads", "traced_read", "traced_write"), _PROCESSES),
+}
+"""Charts whose lines are not nodes but parts of the job, and what the page says about their sum."""
+
+
+def _can_merge(chart: Chart) -> bool:
+    """Return whether the lines of a job can be merged: the sum of many parts, of which few are kept, is not known."""
+    return chart.name not in _PARTS or not any(line.label.startswith(_MEDIAN) for line in chart.lines)
+
+
 def _merge_lines(chart: Chart) -> Sequence[float | None]:
     """Merge the lines of a job into one: the median of its nodes, which is comparable between jobs of any size.
 
-    Jobs on many nodes already have a median line. What has lines for its parts is added up: user and system time, file
-    systems, processes. Of traced and measured processes, the traced ones are shown.
+    Jobs on many nodes already have a median line. Parts of the job are added up. Of what was traced and what was
+    measured, the first is shown; the other has a chart of its own.
     """
-    if chart.name.startswith("traced_") and chart.name.endswith("_node"):
-        return chart.lines[0].values
-    medians = [line.values for line in chart.lines if line.label.startswith("median of ")]
-    if medians:
-        return medians[0]
+    wanted = TRACED if chart.name in TRACED_BY_NODE else _MEDIAN
+    chosen = [line.values for line in chart.lines if line.label.startswith(wanted)]
+    if chosen:
+        return chosen[0]
     columns = zip(*(line.values for line in chart.lines), strict=True)
     known = ([value for value in column if value is not None] for column in columns)
-    join = sum if _is_summed(chart.name) else statistics.median
+    join = sum if chart.name in _PARTS else statistics.median
     return [join(values) if values else None for values in known]
-
-
-def _is_summed(name: str) -> bool:
-    return name == "cpu_split" or (name.startswith(("filesystem_", "traced_")) and not name.endswith("_node"))
 
 
 router = APIRouter(include_in_schema=False)
@@ -170,10 +188,8 @@ def send_compared_charts(context: Context) -> Response:
 @router.get("/compare/charts/{name}.svg")
 def send_compared_image(context: Context, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one overlaid chart for browsers without scripts."""
-    for chart in overlay_charts(_read_reports(context)):
-        if chart.name == name:
-            return Response(render_chart_svg(chart, width=720, height=260, dark=dark), media_type="image/svg+xml")
-    raise not_found()
+    chart = find_chart(overlay_charts(_read_reports(context)), name)
+    return Response(render_chart_svg(chart, width=720, height=260, dark=dark), media_type="image/svg+xml")
 
 
 def _read_reports(context: RequestContext) -> list[JobReport]:

@@ -71,7 +71,6 @@ class RequestContext:
 
     @property
     def base_path(self) -> str:
-        """Return the path under which the portal is served."""
         return self.services.settings.base_path
 
     @property
@@ -101,7 +100,6 @@ class RequestContext:
 
     @property
     def zone(self) -> tzinfo:
-        """Return the time zone of pictures and forms."""
         return load_zone(self.zone_name)
 
     def find_report(self, shown_id: str) -> JobReport:
@@ -113,7 +111,11 @@ class RequestContext:
         return self.read_report_of(self.cluster, shown_id)
 
     def read_report_of(self, cluster: str, shown_id: str) -> JobReport | None:
-        """Return the report of a job of a cluster, or of the only one that has it."""
+        """Return the report of a job of a cluster, or of the only one that has it.
+
+        Accounting has the pending tasks of an array, such as 12_[3-24%2], as job 12.
+        """
+        shown_id = shown_id.partition("_[")[0]
         return self.services.finder.report(self.viewer, shown_id, cluster) if SHOWN_ID.match(shown_id) else None
 
     def audit_report(self, shown_id: str, report: JobReport | None) -> JobReport:

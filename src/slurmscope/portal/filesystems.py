@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastapi import APIRouter
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient, TopClients
 from slurmscope.portal.context import Context
 from slurmscope.portal.queries import parse_format
+from slurmscope.portal.waste import require_staff
 from slurmscope.portal.web.tables import Table, make_table_response
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reports.sources import Reporting
@@ -28,7 +28,7 @@ WAIT_SECONDS = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class ClientRow:
-    """One client; an amount is None where the client is not among those that use most of it."""
+    """One client: bytes and metadata operations, or those per second; None if it is not among those that use most."""
 
     name: str
     user: str
@@ -38,17 +38,14 @@ class ClientRow:
 
     @property
     def read(self) -> float | None:
-        """Return what was read: bytes, or bytes per second."""
         return self.amounts.get(Quantity.READ)
 
     @property
     def written(self) -> float | None:
-        """Return what was written: bytes, or bytes per second."""
         return self.amounts.get(Quantity.WRITE)
 
     @property
     def metadata(self) -> float | None:
-        """Return metadata operations, or those per second."""
         return self.amounts.get(Quantity.METADATA)
 
 
@@ -134,8 +131,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/filesystems")
 def show_filesystems(context: Context) -> Response:
     """Show the jobs, users and programs that use each file system most, now and in the last 24 hours."""
-    if not context.viewer.is_staff:
-        raise HTTPException(403, "Only support staff and administrators have access to this page.")
+    require_staff(context)
     table_format = parse_format(context.query)
     context.audit("file systems of all users")
     top = find_top_clients(context.services.filesystems)

@@ -115,11 +115,7 @@ def show_histogram(context: Context) -> Response:
         return make_table_response(table, table_format, f"histogram-{metric.key}")
     view = make_histogram_view(histogram, wanted)
     return context.page(
-        "histogram.html",
-        view=view,
-        wanted=wanted,
-        metrics=tuple(JobMetric),
-        age_seconds=counted.age_seconds,
+        "histogram.html", view=view, wanted=wanted, metrics=tuple(JobMetric), age_seconds=counted.age_seconds
     )
 
 

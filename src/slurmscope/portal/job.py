@@ -25,19 +25,21 @@ from slurmscope.jobs.render.svg.charts import fold, render_chart_svg
 from slurmscope.jobs.render.svg.heat_map import render_heat_map_svg
 from slurmscope.jobs.render.tables import source_sections
 from slurmscope.jobs.render.text import render_text
-from slurmscope.jobs.report import Chart, HeatMap, JobReport
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import run_of, runs_of_job
+from slurmscope.jobs.summary import NodeSummary
 from slurmscope.jobs.what_if import describe_outcome, predict
-from slurmscope.portal.charts import encode_charts, make_data_table, show_heat_map
+from slurmscope.portal.charts import encode_charts, find_chart, make_data_table, show_heat_map
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.job_script import may_see_script
-from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request
+from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request, show_submitted
 from slurmscope.portal.pending import pending_of_report, show_pending
 from slurmscope.portal.queries import NUMBER, BadQuery
 from slurmscope.portal.savings import RunComparison, compare_runs
 from slurmscope.portal.staff import make_staff_section
-from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_node_table, make_table_response
+from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_table, make_table_response
 from slurmscope.portal.zoom import encode_zoomed, find_charted, find_zoomed
-from slurmscope.reports.page_paths import array_path
+from slurmscope.reports.page_paths import array_path, job_path
 from slurmscope.reports.zoom import ZoomedReport
 
 
@@ -86,7 +88,9 @@ _SVG_WIDTH, _SVG_HEIGHT = 720, 260
 
 @router.get("/jobs/{shown_id}")
 def show_job(context: Context, shown_id: str) -> Response:
-    """Show a job, pending or started; the id of an array redirects to the array."""
+    """Show a job, pending or started; the id of an array, or of its pending tasks, redirects to the array."""
+    if "_[" in shown_id:
+        return RedirectResponse(context.base_path + job_path(shown_id, context.cluster), 303)
     if pending := context.find_pending(shown_id):
         return show_pending(context, shown_id, pending)
     report = context.read_report(shown_id)
@@ -126,7 +130,7 @@ def send_charts(context: Context, shown_id: str) -> Response:
 @router.get("/jobs/{shown_id}/charts/{name}.svg")
 def send_chart_image(context: Context, shown_id: str, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one chart for browsers without scripts."""
-    chart = _find_chart(find_charted(context, shown_id), name)
+    chart = find_chart(find_charted(context, shown_id).charts, name)
     image = render_chart_svg(chart, width=_SVG_WIDTH, height=_SVG_HEIGHT, dark=dark, zone=context.zone)
     return Response(image, media_type="image/svg+xml")
 
@@ -134,21 +138,21 @@ def send_chart_image(context: Context, shown_id: str, name: str, dark: bool = Fa
 @router.get("/jobs/{shown_id}/charts/{name}.{format}")
 def send_chart_table(context: Context, shown_id: str, name: str, format: str) -> Response:
     """Send all points of a chart."""
-    chart = _find_chart(find_charted(context, shown_id), name)
+    chart = find_chart(find_charted(context, shown_id).charts, name)
     return make_table_response(make_chart_table(chart), _table_format(format), context.name_file(shown_id, name))
 
 
 @router.get("/jobs/{shown_id}/heat/{name}.svg")
 def send_heat_image(context: Context, shown_id: str, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one heat map."""
-    heat_map = _find_heat_map(find_charted(context, shown_id), name)
+    heat_map = find_chart(find_heat_maps(find_charted(context, shown_id)), name)
     return Response(render_heat_map_svg(heat_map, dark=dark, zone=context.zone), media_type="image/svg+xml")
 
 
 @router.get("/jobs/{shown_id}/heat/{name}.{format}")
 def send_heat_table(context: Context, shown_id: str, name: str, format: str) -> Response:
     """Send all values of a heat map."""
-    heat_map = _find_heat_map(find_charted(context, shown_id), name)
+    heat_map = find_chart(find_heat_maps(find_charted(context, shown_id)), name)
     return make_table_response(
         make_heat_table(heat_map), _table_format(format), context.name_file(shown_id, name, "heat")
     )
@@ -159,7 +163,8 @@ def send_node_table(context: Context, shown_id: str, format: str) -> Response:
     """Send the node table."""
     report = context.find_report(shown_id)
     name = context.name_file(shown_id, "nodes")
-    return make_table_response(make_node_table(report.summary.nodes), _table_format(format), name)
+    table = make_table(NodeSummary, report.summary.nodes, exclude=("core_seconds",))
+    return make_table_response(table, _table_format(format), name)
 
 
 @router.get("/jobs/{shown_id}/report.{format}")
@@ -265,13 +270,12 @@ def _render_body(
         parts=others.parts,
         report=report,
         same_name=JobFilter(
-            cluster=context.link_cluster(report.record.cluster),
-            user=report.record.user,
-            name=report.record.name[:200],
+            cluster=context.link_cluster(report.record.cluster), user=report.record.user, name=report.record.name[:200]
         ),
         sections=source_sections(report),
         header=describe_resubmission(report),
         what_if=what_if,
+        submitted=show_submitted(report.record),
         charts=[(chart, make_data_table(chart)) for chart in folded],
         heat_maps=() if is_update else [show_heat_map(heat_map) for heat_map in find_heat_maps(report)],
         is_update=is_update,
@@ -301,24 +305,12 @@ def _find_runs(context: RequestContext, report: JobReport) -> tuple[JobReport, .
             rows = context.archive.find_shown(context.viewer, record.shown_id, cluster=record.cluster)
             if not any(row.submit_seconds != record.submit_seconds for row in rows):
                 return ()
-        return context.archive.find(context.viewer, record.job_id, cluster=record.cluster)
+        found = context.archive.find(context.viewer, record.job_id, cluster=record.cluster)
+        runs = set(map(run_of, runs_of_job(record, [run.record for run in found])))
+        return tuple(run for run in found if run_of(run.record) in runs)
     except ArchiveError:
         # The page is useful without the list of earlier runs.
         return ()
-
-
-def _find_chart(report: JobReport, name: str) -> Chart:
-    for chart in report.charts:
-        if chart.name == name and chart.times:
-            return chart
-    raise not_found()
-
-
-def _find_heat_map(report: JobReport, name: str) -> HeatMap:
-    for heat_map in find_heat_maps(report):
-        if heat_map.name == name:
-            return heat_map
-    raise not_found()
 
 
 def _table_format(format: str) -> str:

@@ -18,8 +18,10 @@ from slurmscope.core.units import (
     parse_bytes,
     parse_time_limit,
 )
+from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity, Subject
+from slurmscope.jobs.suggestions import memory_line, time_line
 from slurmscope.jobs.summary import Coverage, CpuSummary, GpuSummary, MemorySummary, NodeSummary
 from slurmscope.jobs.what_if import OtherRequest
 from slurmscope.portal.queries import BadQuery
@@ -127,9 +129,9 @@ def _gpu_rows(gpu: GpuSummary, requested: int) -> Iterator[ResourceRow]:
 
 
 def _count_busy_nodes(nodes: Sequence[NodeSummary]) -> str:
-    """Count the nodes that used at least a hundredth of a core."""
-    known = [node.mean_cores for node in nodes if node.mean_cores is not None]
-    return f"{sum(cores >= 0.01 for cores in known):,} busy" if known else NOT_MEASURED
+    """Count the nodes that used at least a hundredth of their cores: an idle program uses less."""
+    known = [(node.mean_cores, node.cpus or 1) for node in nodes if node.mean_cores is not None]
+    return f"{sum(cores >= 0.01 * cpus for cores, cpus in known):,} busy" if known else NOT_MEASURED
 
 
 def _format_busy(busy: float | None) -> str:
@@ -199,6 +201,16 @@ def fill_form(given: Mapping[str, str]) -> WhatIfView:
         cores=given.get("cores", "")[:MAX_TEXT],
         memory=given.get("memory", "")[:MAX_TEXT],
         time=given.get("time", "")[:MAX_TEXT],
+    )
+
+
+def show_submitted(record: JobRecord) -> WhatIfView:
+    """Return what was submitted, as the form takes it; empty where it is not known."""
+    memory, limit = record.memory_bytes, record.time_limit_seconds
+    return WhatIfView(
+        cores=str(record.cpus or ""),
+        memory="" if memory is None else memory_line(memory // max(1, record.node_count)).partition("=")[2],
+        time="" if limit is None else time_line(limit).partition("=")[2],
     )
 
 

@@ -19,7 +19,8 @@ from slurmscope.core.units import DAY_SECONDS, format_count, format_some
 from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import explain_reason
 from slurmscope.jobs.rule import Severity
-from slurmscope.portal.array import make_array_view
+from slurmscope.jobs.runs import newest_tasks
+from slurmscope.portal.array import keep_newest_runs, make_array_view
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.nodes import has_node
 from slurmscope.portal.pending import explain_pending, show_pending
@@ -229,26 +230,29 @@ def show_array(context: Context, array_id: str) -> Response:
         known = context.services.clusters()
         clusters.update(name for name in known if context.has_jobs(replace(wanted, cluster=name)))
     require_unambiguous("array", array_id, clusters)
-    started = [row for row in rows if not row.is_pending]
+    rows = newest_tasks(rows)
     if not rows:
         raise not_found()
     context.audit(f"array {context.name_job(array_id, rows[0].cluster)}", owner=rows[0].user)
     if table_format != "html":
-        tasks = _iterate(context.list_jobs, wanted)
-        return make_job_file(tasks, table_format, f"array-{array_id}", limit=MAX_TASKS)
-    first = context.archive.find(context.viewer, started[0].job_id, cluster=started[0].cluster) if started else ()
+        runs = _iterate(context.list_jobs, wanted)
+        return make_job_file(runs, table_format, f"array-{array_id}", limit=MAX_TASKS)
     waiting = context.find_pending_array(int(array_id), rows[0].cluster)
+    tasks = keep_newest_runs(rows, [found.job for found in waiting])
+    started = [row for row in tasks if not row.is_pending]
+    first = context.archive.find(context.viewer, started[0].job_id, cluster=started[0].cluster) if started else ()
     if not first:
         return show_pending(context, array_id, waiting[0]) if waiting else _list_tasks(context, wanted)
-    view = make_array_view(rows, first[0].summary)
+    view = make_array_view(tasks, first[0].summary)
     shown = {row.shown_id for row in view.incomplete}
     return context.page(
         "array.html",
         array_id=int(array_id),
         view=view,
         first=started[0],
-        rows=[row for row in rows if row.shown_id not in shown][:_ARRAY_ROWS],
-        count=sum(row.array_tasks for row in rows),
+        rows=[row for row in tasks if row.shown_id not in shown][:_ARRAY_ROWS],
+        count=sum(row.array_tasks for row in tasks),
+        earlier_runs=len(rows) - len(tasks),
         is_cut=is_cut,
         wanted=wanted,
         pending=[explain_pending(context, one) for one in waiting[:1]],

@@ -189,7 +189,6 @@ class LiveCluster:
         return _value(self._queue.wait(0.0), PendingQueue)
 
     def request_nodes(self) -> None:
-        """Request the nodes without waiting for them."""
         self._nodes.request()
 
     def nodes(self, until: float | None = None) -> Nodes | None:
@@ -249,12 +248,7 @@ class LiveClusters:
     """Read all clusters; safe to use from any thread. An empty name is that of this host's cluster."""
 
     def __init__(
-        self,
-        run: RunCommand,
-        backend: Backend,
-        clusters: Callable[[], Collection[str]],
-        *,
-        has_commands: bool = True,
+        self, run: RunCommand, backend: Backend, clusters: Callable[[], Collection[str]], *, has_commands: bool = True
     ) -> None:
         """Take the backend of this host's cluster, and the clusters of accounting, which text commands read.
 

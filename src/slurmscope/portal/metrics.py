@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -35,6 +35,9 @@ from slurmscope.portal.context import Context
 from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Send
 from slurmscope.prometheus.query_counters import SERIES_METRICS, QueryCounters, series_families
 from slurmscope.reporter.reporter import ReporterProgress
+
+if TYPE_CHECKING:
+    from slurmscope.reporter.reporters import Reporters
 
 NO_ROUTE = "none"
 NO_RESPONSE = "none"
@@ -59,7 +62,6 @@ class RequestCounts:
     """Keep the counters; safe to use from any thread."""
 
     def __init__(self) -> None:
-        """Start at zero."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._buckets: dict[str, list[int]] = {}
@@ -74,7 +76,6 @@ class RequestCounts:
             self._seconds[route] = self._seconds.get(route, 0.0) + seconds
 
     def families(self) -> Iterator[Family]:
-        """Yield the current counters."""
         with self._lock:
             counts = dict(sorted(self._counts.items()))
             durations = {
@@ -97,9 +98,6 @@ class CountedApp:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Forward the request; its duration ends when the response starts, to exclude slow clients."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         began, status, seconds = self._clock(), None, None
 
         async def record_start(message: AsgiMessage) -> None:
@@ -148,31 +146,16 @@ PORTAL_METRICS = (*REQUEST_METRICS, *REPORTER_METRICS, *SERIES_METRICS)
 """Metrics of the portal only."""
 
 
-class ReporterState(Protocol):
-    """Report how far archiving is, and of which clusters this process is the reporter."""
-
-    @property
-    def progress(self) -> ReporterProgress:
-        """Return the progress of all clusters together."""
-        ...
-
-    @property
-    def elected(self) -> Mapping[str, bool]:
-        """Return for each cluster whether this process is its reporter."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalMetrics:
     """Collect the metrics; ``query_counters`` is None without a Prometheus server, ``reporters`` with --no-reporter."""
 
     requests: RequestCounts
-    reporters: ReporterState | None
+    reporters: Reporters | None
     query_counters: QueryCounters | None
     readings: Mapping[str, SharedReading]
 
     def families(self) -> Iterator[Family]:
-        """Yield all current metrics."""
         yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
         yield from self.requests.families()
         if self.reporters is not None:

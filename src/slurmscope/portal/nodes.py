@@ -31,7 +31,7 @@ from slurmscope.jobs.render.formatting import LabelledText, format_day
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
 from slurmscope.jobs.series import Series
-from slurmscope.portal.charts import encode_charts, make_data_table
+from slurmscope.portal.charts import encode_charts, find_chart, make_data_table
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.reports.find import require_unambiguous
 from slurmscope.slurm.command import RunCommand
@@ -193,10 +193,8 @@ def send_node_charts(context: Context, name: str) -> Response:
 @router.get("/nodes/{name}/charts/{chart_name}.svg")
 def send_node_image(context: Context, name: str, chart_name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one chart for browsers without scripts."""
-    for chart in _charts(context, _find(context, name)):
-        if chart.name == chart_name:
-            return Response(render_chart_svg(chart, dark=dark, zone=context.zone), media_type="image/svg+xml")
-    raise not_found()
+    chart = find_chart(_charts(context, _find(context, name)), chart_name)
+    return Response(render_chart_svg(chart, dark=dark, zone=context.zone), media_type="image/svg+xml")
 
 
 def has_node(context: RequestContext, name: str) -> bool:
@@ -257,11 +255,7 @@ def _find(context: RequestContext, name: str) -> _Found:
         return context.archive.list_jobs(context.viewer, wanted, limit=_ROWS).rows
 
     return _Found(
-        name=name,
-        cluster=cluster,
-        node=node,
-        running=list_jobs(is_running=True),
-        ended=list_jobs(is_running=False),
+        name=name, cluster=cluster, node=node, running=list_jobs(is_running=True), ended=list_jobs(is_running=False)
     )
 
 

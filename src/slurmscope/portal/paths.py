@@ -81,10 +81,9 @@ class ClusterPaths:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Forward the request; the scope is changed in place, because outer layers read the route from it."""
-        if scope["type"] == "http":
-            base = _base_path(scope)
-            found = parse_path(scope["path"][len(base) :])
-            scope["path"], scope[_KEY] = base + found.short, found.cluster
+        base = _base_path(scope)
+        found = parse_path(scope["path"][len(base) :])
+        scope["path"], scope[_KEY] = base + found.short, found.cluster
         await self._app(scope, receive, send)
 
 

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
-from slurmscope.cluster.limits import LimitKind
-from slurmscope.core.units import format_bytes, format_count, format_seconds, format_some
+from slurmscope.archive.interface import JobFilter
+from slurmscope.core.errors import ArchiveError
+from slurmscope.core.units import format_bytes, format_seconds, format_some
 from slurmscope.jobs.pending.facts import QueueFacts
 from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
-from slurmscope.jobs.pending.reasons import LimitUse, explain_reason, find_limits, parse_limit_reason
 from slurmscope.jobs.pending.smaller_request import (
+    RESOURCE_REASONS,
     FreeResources,
     PriorityTable,
     QueuePosition,
@@ -24,40 +26,19 @@ from slurmscope.jobs.pending.smaller_request import (
     compare_priorities,
     find_free,
     find_positions,
+    hide_infinite,
     suggest_smaller,
     summarize_free,
 )
 from slurmscope.jobs.record import JobRecord
-from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.suggestions import is_worthwhile, suggest_time_seconds
 from slurmscope.jobs.wait_times import WaitingTime, find_cores_class, find_limit_class
+from slurmscope.portal.blockers import Blocker, explain, find_blockers, needed_facts
 from slurmscope.portal.context import Context, FoundPending, RequestContext, not_found
-from slurmscope.slurm.states import WAITING_STATES
 
-MAX_DEPENDENCIES = 50
-_DEPENDENCY = re.compile(
-    r"(?P<kind>[a-z]{1,20}):(?P<job>[0-9]{1,10}(?:_(?:[0-9]{1,10}|\*))?)(?:\+[0-9]{1,10})?"
-    r"(?:\((?P<state>[a-z ]{1,20})\))?"
-)
-_DEPENDENCY_WORDS = {
-    "after": "has started",
-    "afterany": "has ended",
-    "afterok": "has completed successfully",
-    "afternotok": "has failed",
-    "aftercorr": "has completed its task of the same number",
-    "afterburstbuffer": "has copied its data out of the burst buffer",
-}
+PAST_RUNS = 20
 _COMMAND = re.compile(r"\b(?:scontrol|scancel)\b")
-_RESERVATION_REASONS = frozenset({"Reservation", "ReqNodeNotAvail", "ReservationDeleted", "ReservationInvalid"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker:
-    """One thing that a job waits for; ``job`` is the ID of another job, or empty."""
-
-    title: str
-    text: str
-    job: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,16 +92,12 @@ class WaitingView:
     cluster: str = ""
 
 
-def needed_facts(job: PendingJob) -> frozenset[str]:
-    """Return the names of the facts that explain a job."""
-    names = {"priorities", "diag"}
-    if parse_limit_reason(job.word) is not None:
-        names.add("limits")
-    if job.licenses:
-        names.add("licenses")
-    if job.reservation or job.word in _RESERVATION_REASONS:
-        names.add("reservations")
-    return frozenset(names)
+_OF_JOB = (
+    *("shown_id", "name", "user", "account", "partitions", "qos", "state", "reason", "submit_seconds"),
+    *("eligible_seconds", "start_seconds", "planned_nodes", "array_job_id", "nodes", "memory_bytes", "gpus"),
+    *("time_limit_seconds", "features", "licenses"),
+)
+"""What a view and its job have in common."""
 
 
 def make_waiting_view(
@@ -130,47 +107,37 @@ def make_waiting_view(
     waits: WaitsByShape,
     *,
     now_seconds: float,
-    show_time: Callable[[float | None], str],
+    past_seconds: Sequence[float] = (),
 ) -> WaitingView:
-    """Explain a job; ``queue`` is None if the job is known from accounting only."""
-    known = explain_reason(job.reason)
+    """Explain a job; ``queue`` is None if the job is known from accounting only.
+
+    ``past_seconds`` is how long completed runs of the same name took.
+    """
+    blockers = find_blockers(job, facts)
+    meaning, action = explain(job, blockers)
     others = queue or PendingQueue()
     free = find_free(facts.nodes.nodes, job.partitions) if facts.nodes else None
     smaller = suggest_smaller(job, free, others, waits, now_seconds) if free is not None and queue else ()
+    realistic = [change for change in smaller if _is_realistic(job, change, past_seconds)]
+    suggestions = [_describe(job, change) for change in realistic]
+    if queue and not any(change.time_limit_seconds for change in realistic):
+        suggestions += _suggest_past(job, past_seconds)
     return WaitingView(
-        shown_id=job.shown_id,
-        name=job.name,
-        user=job.user,
-        account=job.account,
-        partitions=job.partitions,
-        qos=job.qos,
-        state=job.state,
-        reason=job.reason,
-        meaning=known.meaning,
-        action=known.action.replace("JOBID", str(_find_target(job))),
-        submit_seconds=job.submit_seconds,
-        eligible_seconds=job.eligible_seconds,
-        start_seconds=job.start_seconds,
+        **{name: getattr(job, name) for name in _OF_JOB},
+        meaning=meaning,
+        action=action.replace("JOBID", str(_find_target(job))),
         estimated_seconds=job.evaluated_seconds,
-        backfill_seconds=facts.diag.backfill.last_cycle_timestamp if facts.diag else None,
-        planned_nodes=job.planned_nodes,
+        backfill_seconds=facts.diag.backfill.timestamp("Last cycle when") if facts.diag else None,
         taken_seconds=queue.taken_at_seconds if queue else None,
-        array_job_id=job.array_job_id,
         tasks=job.task_count,
-        nodes=job.nodes,
         cores=job.cpus,
-        memory_bytes=job.memory_bytes,
-        gpus=job.gpus,
-        time_limit_seconds=job.time_limit_seconds,
-        priority=job.priority,
-        features=job.features,
-        licenses=job.licenses,
         positions=tuple(find_positions(others, job)),
         priorities=tuple(compare_priorities(facts.priorities, job)) if facts.priorities else (),
-        blockers=tuple(_find_blockers(job, facts, show_time)),
+        blockers=blockers,
+        priority=hide_infinite(job.priority),
         free=None if free is None else summarize_free(job, free),
         waited=waits.get((find_cores_class(job.cpus), find_limit_class(job.time_limit_seconds))),
-        suggestions=tuple(_describe(job, change) for change in smaller),
+        suggestions=tuple(suggestions),
     )
 
 
@@ -184,105 +151,44 @@ def name_cluster(view: WaitingView, cluster: str) -> WaitingView:
     return replace(view, action=name(view.action), suggestions=suggestions)
 
 
+_OF_RECORD = (
+    *("job_id", "name", "user", "account", "qos", "state", "reason", "submit_seconds", "eligible_seconds"),
+    *("time_limit_seconds", "memory_bytes", "gpus", "array_job_id", "het_job_id", "het_offset"),
+)
+
+
 def make_pending_job(record: JobRecord) -> PendingJob:
     """Make a pending job from its accounting record, for the seconds until the queue is read again."""
     return PendingJob(
-        job_id=record.job_id,
-        name=record.name,
-        user=record.user,
-        account=record.account,
+        **{name: getattr(record, name) for name in _OF_RECORD},
         partitions=tuple(record.partition.split(",")) if record.partition else (),
-        qos=record.qos,
-        state=record.state,
-        reason=record.reason,
-        submit_seconds=record.submit_seconds,
-        eligible_seconds=record.eligible_seconds,
-        time_limit_seconds=record.time_limit_seconds,
         nodes=record.node_count,
         cpus=record.cpus or 0,
-        memory_bytes=record.memory_bytes,
-        gpus=record.gpus,
-        array_job_id=record.array_job_id,
         tasks=() if record.array_task_id is None else (range(record.array_task_id, record.array_task_id + 1),),
         tasks_text="" if record.array_task_id is None else str(record.array_task_id),
-        het_job_id=record.het_job_id,
-        het_offset=record.het_offset,
     )
 
 
-def _find_blockers(job: PendingJob, facts: QueueFacts, show_time: Callable[[float | None], str]) -> Iterator[Blocker]:
-    yield from _find_limit_blockers(job, facts)
-    yield from _find_dependencies(job)
-    yield from _find_licenses(job, facts)
-    yield from _find_reservations(job, facts, show_time)
-    _, comma, details = job.reason.partition(",")
-    if comma and details.strip():
-        yield Blocker(title="Details from Slurm", text=details.strip())
+def _is_realistic(job: PendingJob, change: SmallerRequest, past_seconds: Sequence[float]) -> bool:
+    """Return whether a shorter time limit may be enough: for past runs, or at least half of what was requested."""
+    if change.time_limit_seconds is None:
+        return True
+    if past_seconds:
+        return change.time_limit_seconds >= suggest_time_seconds(max(past_seconds))
+    return job.time_limit_seconds is not None and change.time_limit_seconds >= job.time_limit_seconds / 2
 
 
-def _find_limit_blockers(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
-    reason = parse_limit_reason(job.word)
-    if reason is None or facts.limits is None:
+def _suggest_past(job: PendingJob, past_seconds: Sequence[float]) -> Iterator[Suggestion]:
+    """Yield the time limit that past runs needed, for a job that waits for its turn and requests much more."""
+    if not past_seconds or job.word not in RESOURCE_REASONS or job.time_limit_seconds is None:
         return
-    for use in find_limits(reason, facts.limits, user=job.user, account=job.account, qos=job.qos):
-        yield Blocker(title=f"{use.limit.name} of {use.owner}", text=_describe_limit(use))
-
-
-def _describe_limit(use: LimitUse) -> str:
-    limit = use.limit
-    name = f"{limit.tres}: " if limit.tres else ""
-    most = _format_amount(limit.kind, limit.tres, limit.limit)
-    return (
-        f"{name}limit {most}"
-        if limit.used is None
-        else (f"{name}{_format_amount(limit.kind, limit.tres, limit.used)} of {most} in use")
-    )
-
-
-def _format_amount(kind: LimitKind, tres: str, amount: float) -> str:
-    if kind is LimitKind.WALL_SECONDS:
-        return format_seconds(amount)
-    if kind is LimitKind.TRES_SECONDS:
-        hours = amount / 3600
-        return f"{format_bytes(hours)} hours" if tres == "mem" else f"{format_count(hours)} hours"
-    return format_bytes(amount) if tres == "mem" else format_count(amount)
-
-
-def _find_dependencies(job: PendingJob) -> Iterator[Blocker]:
-    for number, part in enumerate(re.split(r"[,?]", job.dependency) if job.dependency else ()):
-        if number >= MAX_DEPENDENCIES:
-            return
-        found = _DEPENDENCY.fullmatch(part)
-        if found is None:
-            yield Blocker(title="Dependency", text=part)
-            continue
-        when = _DEPENDENCY_WORDS.get(found["kind"], found["kind"])
-        state = f" ({found['state']})" if found["state"] else ""
-        target = found["job"].removesuffix("_*")
-        yield Blocker(title="Dependency", text=f"{when}{state}", job=target)
-
-
-def _find_licenses(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
-    known = {one.name: one for one in facts.licenses.licenses} if facts.licenses else {}
-    for part in job.licenses.split(",") if job.licenses else ():
-        name, _, count = part.partition(":")
-        found = known.get(name)
-        have = f"; {found.free:,} of {found.total:,} are free" if found else ""
-        yield Blocker(title=f"License {name}", text=f"requests {count or '1'}{have}")
-
-
-def _find_reservations(
-    job: PendingJob, facts: QueueFacts, show_time: Callable[[float | None], str]
-) -> Iterator[Blocker]:
-    if not job.reservation:
-        return
-    for one in facts.reservations.reservations if facts.reservations else ():
-        if one.name == job.reservation:
-            when = f"from {show_time(one.start_timestamp)} to {show_time(one.end_timestamp)}"
-            active = "active now" if one.is_active else "not active now"
-            yield Blocker(title=f"Reservation {one.name}", text=f"{when}, {active}")
-            return
-    yield Blocker(title=f"Reservation {job.reservation}", text="the job starts in this reservation only")
+    enough = suggest_time_seconds(max(past_seconds))
+    if is_worthwhile(job.time_limit_seconds, enough):
+        runs, longest = format_some(len(past_seconds), "completed run"), format_seconds(max(past_seconds))
+        text = (
+            f"The last {runs} of this name took at most {longest}: a time limit of {format_seconds(enough)} is enough."
+        )
+        yield Suggestion(text=text, command=_make_command(job, SmallerRequest(time_limit_seconds=enough)))
 
 
 def _describe(job: PendingJob, change: SmallerRequest) -> Suggestion:
@@ -326,21 +232,26 @@ def send_waiting(context: Context, shown_id: str) -> Response:
     pending = context.find_pending(shown_id)
     if pending is None:
         return _reload_started(context, shown_id)
-    view = replace(explain_pending(context, pending), shown_id=shown_id)
-    context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
+    view = explain_as(context, shown_id, pending)
     return HTMLResponse(context.render_part("waiting_body.html", view=view, now=context.services.clock()))
 
 
 def show_pending(context: RequestContext, shown_id: str, pending: FoundPending) -> Response:
     """Show a pending job under the ID that was requested: a task of an array, or the whole array."""
+    view = explain_as(context, shown_id, pending)
+    return context.page("waiting.html", view=view, now=context.services.clock())
+
+
+def explain_as(context: RequestContext, shown_id: str, pending: FoundPending) -> WaitingView:
+    """Explain a pending job under the ID that was requested, and audit the access."""
     view = replace(explain_pending(context, pending), shown_id=shown_id)
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
-    return context.page("waiting.html", view=view, now=context.services.clock())
+    return view
 
 
 def pending_of_report(report: JobReport | None) -> FoundPending | None:
     """Return the pending job of a report, for the seconds until the queue is read again; None if it has started."""
-    if report is None or report.record.state not in WAITING_STATES or report.record.has_ended:
+    if report is None or not report.record.is_pending:
         return None
     return FoundPending(make_pending_job(report.record), report.record.cluster)
 
@@ -355,10 +266,19 @@ def explain_pending(context: RequestContext, pending: FoundPending) -> WaitingVi
         QueueFacts() if live is None else services.live.facts(live, needed_facts(job)),
         services.wait_times.find(cluster, job.partitions[0] if job.partitions else ""),
         now_seconds=context.services.clock(),
-        show_time=format_time,
+        past_seconds=_read_past(context, job, cluster),
     )
     named = context.link_cluster(cluster)
     return replace(name_cluster(view, named) if named else view, cluster=cluster)
+
+
+def _read_past(context: RequestContext, job: PendingJob, cluster: str) -> list[float]:
+    """Return how long the last completed runs of the same name took."""
+    wanted = JobFilter(cluster=cluster, user=job.user, name=job.name[:200], state="COMPLETED")
+    with suppress(ArchiveError):  # the page is useful without them
+        rows = context.archive.list_jobs(context.viewer, wanted, limit=PAST_RUNS).rows
+        return [row.run_seconds for row in rows if row.name == job.name]
+    return []
 
 
 def _reload_started(context: RequestContext, shown_id: str) -> Response:

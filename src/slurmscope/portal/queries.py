@@ -62,7 +62,7 @@ def make_range_fields(ranges: Iterable[MetricRange]) -> tuple[RangeField, ...]:
         RangeField(
             metric.key,
             metric.label,
-            _HINTS[metric.kind],
+            "" if _HINTS[metric.kind] in metric.label.lower() else _HINTS[metric.kind],
             texts.get(f"{metric.key}_min", ""),
             texts.get(f"{metric.key}_max", ""),
         )

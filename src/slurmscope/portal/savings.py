@@ -14,7 +14,7 @@ from slurmscope.core.units import format_bytes, format_count, format_seconds
 from slurmscope.jobs.advice import AdviceGroup, AdviceOutcome, AdviceTotal, ComparedRun, Savings
 from slurmscope.portal.context import Context, RequestContext
 from slurmscope.portal.queries import BadQuery, parse_cluster, parse_days, parse_format, render_query
-from slurmscope.portal.web.tables import make_advice_table, make_table_response
+from slurmscope.portal.web.tables import make_table, make_table_response
 from slurmscope.reports.page_paths import account_path, user_path
 
 _HOUR = 3600.0
@@ -30,7 +30,6 @@ class BeforeAfter(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Return whether the runs differ in this row."""
         return self.before != self.after
 
 
@@ -121,7 +120,7 @@ def show_savings(context: Context) -> Response:
     if table_format != "html":
         by = _parse_group(context.query.get("table", "rule"))
         totals = total_savings(context, by, days, cluster)
-        return make_table_response(make_advice_table(totals), table_format, f"savings-{by}")
+        return make_table_response(make_table(AdviceTotal, totals), table_format, f"savings-{by}")
     shows_users = context.viewer.is_staff or bool(context.viewer.coordinates)
     sums = context.share(
         ("savings", days, cluster),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -13,8 +13,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from slurmscope.archive.interface import JobFilter
 from slurmscope.jobs.render.seed import render_seed_text, render_seed_usage
-from slurmscope.jobs.report import Chart, JobReport
+from slurmscope.jobs.report import JobReport
 from slurmscope.portal.api import ERRORS
+from slurmscope.portal.charts import find_chart
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.reports.page_paths import add_cluster
 
@@ -30,6 +31,9 @@ _CHARTS = {
     "jobs_cpu_time_core": "cpu_core",
 }
 """Our charts by the names of the older portal's metrics."""
+
+_MODES = {"jobs_user_time": "user", "jobs_system_time": "system"}
+"""The line of the chart that such a metric was."""
 
 router = APIRouter()
 
@@ -55,7 +59,11 @@ def send_mail_text(context: Context, job_id: str) -> Response:
 @router.get("/plot/{job_id}/{metric}", include_in_schema=False)
 async def send_plot(context: Context, job_id: str, metric: str) -> Response:
     """Send the chart of one metric as PNG."""
-    chart = _find_chart(await run_in_threadpool(context.find_report, job_id), metric)
+    report = await run_in_threadpool(context.find_report, job_id)
+    chart = find_chart(report.charts, _CHARTS.get(metric, ""))
+    if mode := _MODES.get(metric):
+        lines = tuple(line for line in chart.lines if line.label == mode)
+        chart = replace(chart, title=f"{mode.capitalize()} time", lines=lines)
     return Response(await context.documents.chart(chart), media_type="image/png")
 
 
@@ -106,11 +114,3 @@ def _find_for_api(context: RequestContext, job_id: str) -> JobReport:
         return context.find_report(job_id)
     except HTTPException as error:
         raise HTTPException(404, f"Job {job_id} does not exist") from error
-
-
-def _find_chart(report: JobReport, metric: str) -> Chart:
-    wanted = _CHARTS.get(metric)
-    for chart in report.charts:
-        if chart.name == wanted and chart.times:
-            return chart
-    raise not_found()

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from slurmscope.accounting.settings import AccountingSettings
 from slurmscope.archive.access import AuditLog, TokenStore
@@ -46,14 +45,6 @@ from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 from slurmscope.slurm.coordinators import read_coordinated
 
 
-class HasProblems(Protocol):
-    """Something that may fail now."""
-
-    def problems(self) -> Iterable[str]:
-        """Return a message for each failure, without waiting."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What the pages use, from any thread; everything that reads or writes the archive may raise ``ArchiveError``."""
@@ -80,7 +71,8 @@ class Services:
     """Who can be chosen in a demo; None in every other portal."""
     csrf: Csrf
     audit_log: AuditLog
-    problem_sources: tuple[HasProblems, ...] = ()
+    problem_sources: tuple[Callable[[], Iterable[str]], ...] = ()
+    """Each returns a message for every current failure, without waiting."""
     find_uid: Callable[[str], int | None] = find_uid
     clock: Callable[[], float] = time.time
 
@@ -94,7 +86,7 @@ class Services:
 
     def problems(self) -> tuple[str, ...]:
         """Return one sentence for each server that is currently failing."""
-        return tuple(dict.fromkeys(problem for source in self.problem_sources for problem in source.problems()))
+        return tuple(dict.fromkeys(problem for source in self.problem_sources for problem in source()))
 
 
 def open_services(
@@ -141,12 +133,12 @@ def open_services(
         csrf=Csrf(FormKey(checkpoints.create_checkpoint).read, is_by_token=identifier.is_by_token),
         audit_log=AuditLog(database),
         problem_sources=(
-            reporting.outages,
-            coordinators,
-            up,
-            LateReporters(checkpoints, config.of(ReporterSettings), reporters),
-            mixed_clusters,
-            live,
+            reporting.outages.problems,
+            coordinators.problems,
+            up.problems,
+            LateReporters(checkpoints.list_checkpoints, config.of(ReporterSettings), reporters).problems,
+            mixed_clusters.problems,
+            live.problems,
         ),
     )
     reporting.finder.know_clusters(services.clusters)

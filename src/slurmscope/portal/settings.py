@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import Section, one_of, parse_list, parse_text, setting
+from slurmscope.core.settings import Section, choice, parse_list, parse_text, setting
 from slurmscope.portal.scope import UNIX, PeerList, parse_ip, parse_peers
 from slurmscope.reporter.settings import ReporterSettings
 from slurmscope.reports.settings import report_sections
@@ -126,76 +126,65 @@ def parse_time_zone(given: object) -> str:
 class PortalSettings:
     listen_address: ListenAddress = setting(
         ListenAddress(host="127.0.0.1", port=8080),
-        help="Address to listen on: HOST:PORT, [IPV6]:PORT or unix:/PATH.",
+        "Address to listen on: HOST:PORT, [IPV6]:PORT or unix:/PATH.",
         parse=parse_listen_address,
         metavar="ADDRESS",
     )
     base_path: str = setting(
-        "", help="URL path prefix of the portal behind a proxy, such as /portal.", parse=parse_base_path, metavar="PATH"
+        "", "URL path prefix of the portal behind a proxy, such as /portal.", parse=parse_base_path, metavar="PATH"
     )
-    mode: str = setting(
+    mode: str = choice(
         LOCAL,
-        help="Sign-in: local (one user on this host, sees all jobs) or proxy (a reverse proxy authenticates users).",
-        parse=one_of(LOCAL, PROXY),
-        metavar="local|proxy",
+        (LOCAL, PROXY),
+        "Sign-in: local (one user on this host, sees all jobs) or proxy (a reverse proxy authenticates users).",
     )
     proxy_header: str = setting(
         "X-Remote-User",
-        help="Header with the user name set by the proxy; the proxy must overwrite it if the browser sends it.",
+        "Header with the user name set by the proxy; the proxy must overwrite it if the browser sends it.",
         parse=parse_header_name,
         metavar="NAME",
     )
     proxy_peers: tuple[str, ...] = setting(
         (UNIX,),
-        help="Trusted proxy: IP address, network, or unix for the Unix socket. Any process on a listed host that can "
+        "Trusted proxy: IP address, network, or unix for the Unix socket. Any process on a listed host that can "
         "connect is trusted; repeatable.",
         parse=parse_peers,
         metavar="PEER",
     )
     strip_domain: tuple[str, ...] = setting(
         (),
-        help="Domain or realm to strip from user names: with example.org, ada@example.org becomes ada; repeatable.",
+        "Domain or realm to strip from user names: with example.org, ada@example.org becomes ada; repeatable.",
         parse=parse_domains,
         metavar="DOMAIN",
     )
     support: tuple[str, ...] = setting(
-        (),
-        help="User who may see all jobs; this access is audited; repeatable.",
-        parse=parse_user_names,
-        metavar="USER",
+        (), "User who may see all jobs; this access is audited; repeatable.", parse=parse_user_names, metavar="USER"
     )
     admins: tuple[str, ...] = setting(
-        (),
-        help="User who may see all jobs and administer the portal; repeatable.",
-        parse=parse_user_names,
-        metavar="USER",
+        (), "User who may see all jobs and administer the portal; repeatable.", parse=parse_user_names, metavar="USER"
     )
     local_user: str = setting(
-        "",
-        help="User name in local mode; default is the user that runs the portal.",
-        parse=parse_user_name,
-        metavar="USER",
+        "", "User name in local mode; default is the user that runs the portal.", parse=parse_user_name, metavar="USER"
     )
     time_zone: str = setting(
         "UTC",
-        help="Time zone of pages for browsers without scripts, such as Europe/Berlin; others show their own zone.",
+        "Time zone of pages for browsers without scripts, such as Europe/Berlin; others show their own zone.",
         parse=parse_time_zone,
         metavar="ZONE",
     )
     munge: bool = setting(
         False,
-        help="Identify users of slurmscope report on login nodes by munge, so that they need no token; needs "
+        "Identify users of slurmscope report on login nodes by munge, so that they need no token; needs "
         "mail.portal-url.",
     )
-    scripts: str = setting(
+    scripts: str = choice(
         OWNER,
-        help="Who may see job scripts that Slurm stored: owner, staff (also support and admins, audited) or off.",
-        parse=one_of(OWNER, STAFF, OFF),
-        metavar="owner|staff|off",
+        (OWNER, STAFF, OFF),
+        "Who may see job scripts that Slurm stored: owner, staff (also support and admins, audited) or off.",
     )
-    title: str = setting("slurmscope", help="Name of the portal, shown on every page.", metavar="TEXT")
+    title: str = setting("slurmscope", "Name of the portal, shown on every page.", metavar="TEXT")
     help_link: str = setting(
-        "", help="Link to a help page, or mailto: address, shown on every page.", parse=parse_link, metavar="URL"
+        "", "Link to a help page, or mailto: address, shown on every page.", parse=parse_link, metavar="URL"
     )
 
 

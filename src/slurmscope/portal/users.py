@@ -22,7 +22,8 @@ from slurmscope.portal.savings import make_group_link
 from slurmscope.portal.sign_in.csrf import FIELD
 from slurmscope.portal.sign_in.errors import Refused
 from slurmscope.portal.staff import make_staff_section
-from slurmscope.portal.web.tables import make_table_response, make_total_table
+from slurmscope.portal.waste import add_totals
+from slurmscope.portal.web.tables import make_table, make_table_response
 from slurmscope.reports.page_paths import account_path, user_path
 from slurmscope.slurm.states import PENDING
 
@@ -53,23 +54,13 @@ class UsageBars:
     unit: str
     first_day: str
     last_day: str
-    jobs: int
-    core_seconds: float
-    measured_core_seconds: float
-    used_core_seconds: float
-    gpu_seconds: float
-    measured_gpu_seconds: float
-    used_gpu_seconds: float
-    jobs_with_findings: int
     highest_core_seconds: float
-
-    @property
-    def cpu_ratio(self) -> float | None:
-        return self.used_core_seconds / self.measured_core_seconds if self.measured_core_seconds else None
+    total: UseTotal
 
     @property
     def gpu_ratio(self) -> float | None:
-        return self.used_gpu_seconds / self.measured_gpu_seconds if self.measured_gpu_seconds else None
+        measured_seconds = self.total.measured_gpu_seconds
+        return self.total.used_gpu_seconds / measured_seconds if measured_seconds else None
 
 
 def make_usage_bars(totals: Sequence[UseTotal], since_seconds: int, days: int) -> UsageBars:
@@ -85,15 +76,8 @@ def make_usage_bars(totals: Sequence[UseTotal], since_seconds: int, days: int) -
         unit="day" if length == 1 else "week",
         first_day=names[0],
         last_day=names[-1],
-        jobs=sum(total.jobs for total in totals),
-        core_seconds=sum(total.core_seconds for total in totals),
-        measured_core_seconds=sum(total.measured_core_seconds for total in totals),
-        used_core_seconds=sum(total.used_core_seconds for total in totals),
-        gpu_seconds=sum(total.gpu_seconds for total in totals),
-        measured_gpu_seconds=sum(total.measured_gpu_seconds for total in totals),
-        used_gpu_seconds=sum(total.used_gpu_seconds for total in totals),
-        jobs_with_findings=sum(total.jobs_with_findings for total in totals),
         highest_core_seconds=highest,
+        total=add_totals(totals),
     )
 
 
@@ -106,12 +90,11 @@ def _split(names: Sequence[str], since_seconds: int, length: int) -> Iterator[Se
 
 
 def _make_bar(days: Sequence[str], totals: Sequence[UseTotal], highest: float) -> UsageBar:
-    allocated = sum(total.core_seconds for total in totals)
-    measured = sum(total.measured_core_seconds for total in totals)
-    used = sum(total.used_core_seconds for total in totals)
-    heights = (round(100 * seconds / highest, 1) if highest else 0.0 for seconds in (allocated, measured, used))
+    total = add_totals(totals)
+    parts = (total.core_seconds, total.measured_core_seconds, total.used_core_seconds)
+    heights = (round(100 * seconds / highest, 1) if highest else 0.0 for seconds in parts)
     title = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return UsageBar(title, sum(total.jobs for total in totals), allocated, used, *heights)
+    return UsageBar(title, total.jobs, total.core_seconds, total.used_core_seconds, *heights)
 
 
 router = APIRouter(include_in_schema=False)
@@ -132,8 +115,6 @@ class DigestChoice(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestForm:
-    """What the digest section of a user page shows."""
-
     is_sent: bool
     token: str
 
@@ -191,7 +172,7 @@ def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFi
     if table_format != "html":
         group = GroupBy.DAY if context.query.get("table") == "days" else by
         totals = context.share(("usage", recent, group), lambda: _total(context, recent, group))
-        return make_table_response(make_total_table(totals.value), table_format, f"{name}-{group}")
+        return make_table_response(make_table(UseTotal, totals.value), table_format, f"{name}-{group}")
     sums = context.share(
         ("usage", recent), lambda: {each: _total(context, recent, each) for each in (GroupBy.DAY, by, GroupBy.RULE)}
     )

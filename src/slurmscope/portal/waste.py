@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import NamedTuple
 
 from fastapi import APIRouter
@@ -15,7 +17,7 @@ from slurmscope.jobs.findings import FAILED_STATES, TIMEOUT_STATES, LossCause, f
 from slurmscope.portal.context import Context, RequestContext
 from slurmscope.portal.queries import BadQuery, parse_cluster, parse_days, parse_format
 from slurmscope.portal.savings import make_group_link
-from slurmscope.portal.web.tables import make_table_response, make_total_table
+from slurmscope.portal.web.tables import make_table, make_table_response
 
 
 class LossColumn(NamedTuple):
@@ -52,39 +54,25 @@ class CauseTotal(NamedTuple):
 def sum_causes(by_state: Iterable[UseTotal]) -> tuple[CauseTotal, ...]:
     """Sum up totals by state, largest loss of core time first."""
     totals = tuple(by_state)
-    jobs = {
-        cause: sum(total.jobs for total in totals if find_state_cause(total.key) is cause)
-        for cause in (LossCause.FAILED, LossCause.TIMEOUT)
-    }
+    total = add_totals(totals)
+    jobs: Counter[LossCause | None] = Counter()
+    for each in totals:
+        jobs[find_state_cause(each.key)] += each.jobs
+    failed, timeout = LossCause.FAILED, LossCause.TIMEOUT
+    failures, timeouts = ({each.key for each in totals} & set(states) for states in (FAILED_STATES, TIMEOUT_STATES))
     causes = (
-        CauseTotal(
-            LossCause.FAILED,
-            jobs[LossCause.FAILED],
-            sum(total.failed_core_seconds for total in totals),
-            sum(total.failed_gpu_seconds for total in totals),
-            _present(FAILED_STATES, totals),
-        ),
-        CauseTotal(
-            LossCause.TIMEOUT,
-            jobs[LossCause.TIMEOUT],
-            sum(total.timeout_core_seconds for total in totals),
-            sum(total.timeout_gpu_seconds for total in totals),
-            _present(TIMEOUT_STATES, totals),
-        ),
-        CauseTotal(
-            LossCause.IDLE,
-            None,
-            sum(total.unused_core_seconds for total in totals),
-            sum(total.unused_gpu_seconds for total in totals),
-            (),
-        ),
-        CauseTotal(LossCause.MEMORY, None, sum(total.blocked_core_seconds for total in totals), None, ()),
+        (failed, jobs[failed], total.failed_core_seconds, total.failed_gpu_seconds, tuple(sorted(failures))),
+        (timeout, jobs[timeout], total.timeout_core_seconds, total.timeout_gpu_seconds, tuple(sorted(timeouts))),
+        (LossCause.IDLE, None, total.unused_core_seconds, total.unused_gpu_seconds, ()),
+        (LossCause.MEMORY, None, total.blocked_core_seconds, None, ()),
     )
-    return tuple(sorted(causes, key=lambda total: -total.core_seconds))
+    return tuple(sorted((CauseTotal(*cause) for cause in causes), key=lambda cause: -cause.core_seconds))
 
 
-def _present(states: Iterable[str], totals: Iterable[UseTotal]) -> tuple[str, ...]:
-    return tuple(sorted({total.key for total in totals} & set(states)))
+def add_totals(totals: Iterable[UseTotal]) -> UseTotal:
+    found = tuple(totals)
+    names = [each.name for each in fields(UseTotal) if each.name != "key"]
+    return UseTotal(key="", **{name: sum(getattr(total, name) for total in found) for name in names})
 
 
 router = APIRouter(include_in_schema=False)
@@ -109,7 +97,7 @@ def show_waste(context: Context) -> Response:
             ("waste", recent, by, order),
             lambda: context.archive.total(context.viewer, recent, by, limit=1000, order=order),
         )
-        return make_table_response(make_total_table(totals.value), table_format, f"waste-{by}")
+        return make_table_response(make_table(UseTotal, totals.value), table_format, f"waste-{by}")
     groups = (GroupBy.CLUSTER, *_GROUPS) if len(context.services.clusters()) > 1 else _GROUPS
     sums = context.share(("waste", recent, order), lambda: _sum_up(context, recent, order, groups))
     return context.page(

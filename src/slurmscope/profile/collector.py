@@ -19,61 +19,51 @@ from slurmscope.profile.events import Profile, StepKey
 _STEP = ("slurm_job", "slurm_node", "step")
 _TASK = (*_STEP, "task")
 
-# Each by the name that analysis.profile_units gives the quantity.
-TASKS: Mapping[str, Metric] = {
-    "task_cpu_seconds": counter("slurm_profile_task_cpu_seconds_total", "CPU time of the task.", *_TASK),
-    "task_busy_cores": gauge(
-        "slurm_profile_task_busy_cores", "Cores the task kept busy between its last two samples.", *_TASK
-    ),
-    "task_cpu_frequency_hertz": gauge(
-        "slurm_profile_task_cpu_frequency_hertz", "Mean frequency of the cores the task ran on.", *_TASK
-    ),
-    "task_resident_bytes": gauge("slurm_profile_task_resident_bytes", "Resident memory of the task.", *_TASK),
-    "task_virtual_bytes": gauge("slurm_profile_task_virtual_bytes", "Virtual memory of the task.", *_TASK),
-    "task_major_faults": counter(
-        "slurm_profile_task_major_faults_total", "Major page faults of the task's processes.", *_TASK
-    ),
-    "task_read_bytes": counter("slurm_profile_task_read_bytes_total", "Bytes read by the task.", *_TASK),
-    "task_write_bytes": counter("slurm_profile_task_write_bytes_total", "Bytes written by the task.", *_TASK),
-    "task_gpu_memory_bytes": gauge("slurm_profile_task_gpu_memory_bytes", "GPU memory of the task.", *_TASK),
-    "task_gpu_utilization_ratio": gauge(
-        "slurm_profile_task_gpu_utilization_ratio",
-        "GPU utilization of the task; 1 is one GPU fully used, several GPUs add up.",
-        *_TASK,
-    ),
-}
+
+def _metrics(labels: tuple[str, ...], helps: Mapping[str, str]) -> Mapping[str, Metric]:
+    """Declare metrics by the names that :mod:`slurmscope.profile.steps` gives their quantities."""
+    return {
+        name.removesuffix("_total"): (counter if name.endswith("_total") else gauge)(
+            f"slurm_profile_{name}", text, *labels
+        )
+        for name, text in helps.items()
+    }
+
+
+TASKS = _metrics(
+    _TASK,
+    {
+        "task_cpu_seconds_total": "CPU time of the task.",
+        "task_busy_cores": "Cores the task kept busy between its last two samples.",
+        "task_cpu_frequency_hertz": "Mean frequency of the cores the task ran on.",
+        "task_resident_bytes": "Resident memory of the task.",
+        "task_virtual_bytes": "Virtual memory of the task.",
+        "task_major_faults_total": "Major page faults of the task's processes.",
+        "task_read_bytes_total": "Bytes read by the task.",
+        "task_write_bytes_total": "Bytes written by the task.",
+        "task_gpu_memory_bytes": "GPU memory of the task.",
+        "task_gpu_utilization_ratio": "GPU utilization of the task; 1 is one GPU fully used, several GPUs add up.",
+    },
+)
 POWER = gauge(
     "slurm_profile_power_watts",
     "Power of the node during the step by sensor: node, a GPU, or as the energy plugin names it.",
     *_STEP,
     "sensor",
 )
-NODE_WIDE: Mapping[str, Metric] = {
-    "filesystem_reads": counter(
-        "slurm_profile_filesystem_reads_total", "Read operations of the node on Lustre during the step.", *_STEP
-    ),
-    "filesystem_read_bytes": counter(
-        "slurm_profile_filesystem_read_bytes_total", "Bytes the node read from Lustre during the step.", *_STEP
-    ),
-    "filesystem_writes": counter(
-        "slurm_profile_filesystem_writes_total", "Write operations of the node on Lustre during the step.", *_STEP
-    ),
-    "filesystem_write_bytes": counter(
-        "slurm_profile_filesystem_write_bytes_total", "Bytes the node wrote to Lustre during the step.", *_STEP
-    ),
-    "network_receive_packets": counter(
-        "slurm_profile_network_receive_packets_total", "Packets the node received during the step.", *_STEP
-    ),
-    "network_transmit_packets": counter(
-        "slurm_profile_network_transmit_packets_total", "Packets the node sent during the step.", *_STEP
-    ),
-    "network_receive_bytes": counter(
-        "slurm_profile_network_receive_bytes_total", "Bytes the node received during the step.", *_STEP
-    ),
-    "network_transmit_bytes": counter(
-        "slurm_profile_network_transmit_bytes_total", "Bytes the node sent during the step.", *_STEP
-    ),
-}
+NODE_WIDE = _metrics(
+    _STEP,
+    {
+        "filesystem_reads_total": "Read operations of the node on Lustre during the step.",
+        "filesystem_read_bytes_total": "Bytes the node read from Lustre during the step.",
+        "filesystem_writes_total": "Write operations of the node on Lustre during the step.",
+        "filesystem_write_bytes_total": "Bytes the node wrote to Lustre during the step.",
+        "network_receive_packets_total": "Packets the node received during the step.",
+        "network_transmit_packets_total": "Packets the node sent during the step.",
+        "network_receive_bytes_total": "Bytes the node received during the step.",
+        "network_transmit_bytes_total": "Bytes the node sent during the step.",
+    },
+)
 LAST_SAMPLE = gauge(
     "slurm_profile_last_sample_timestamp_seconds", "Unix time of the last sample that Slurm took of the step.", *_STEP
 )
@@ -96,7 +86,6 @@ PUSH_ERRORS = counter(
 
 
 def collect(options: NoOptions, *, profile: Profile) -> Iterator[Family]:  # noqa: ARG001 - the protocol
-    """Yield the numbers of every profiled step."""
     samples: dict[str, dict[Labels, float]] = {}
     for step in profile.steps:
         for (quantity, place), value in step.measured.items():

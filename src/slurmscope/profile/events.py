@@ -63,8 +63,8 @@ class SampledField:
 class Sample:
     """One sample; ``task`` is empty unless the series is about tasks.
 
-    ``sampler`` is the Slurm plugin that took it. ``has_gpus`` is whether Slurm accounts GPUs; if not, its GPU
-    fields are uninitialised memory.
+    ``sampler`` is the Slurm plugin that took it. ``has_gpus`` is whether Slurm measured its GPU fields; if not, they
+    are uninitialised memory.
     """
 
     series: ProfileSeries
@@ -80,7 +80,7 @@ class ProfileEvent:
     """One event of a step.
 
     ``start_seconds`` distinguishes two runs of the same step: a requeued job keeps its id. Events are numbered from 1;
-    ``lost`` of the previous ones could not be sent.
+    ``lost`` of the previous ones could not be sent. ``task`` is the one that ended, if Slurm knows it.
     """
 
     kind: EventKind
@@ -90,6 +90,7 @@ class ProfileEvent:
     number: int
     lost: int
     sample: Sample | None = None
+    task: str = ""
 
 
 Measured = Mapping[tuple[str, str], float]
@@ -156,6 +157,7 @@ def parse_event(datagram: bytes) -> ProfileEvent:
         number=_unsigned(values, "seq"),
         lost=_unsigned(values, "lost"),
         sample=_parse_sample(values) if kind is EventKind.SAMPLE else None,
+        task=_text(values, "task", TASK_FORM) if kind is EventKind.TASK_END and "task" in values else "",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.settings import Section, parse_text, setting
 from slurmscope.exporter.feature import Feature, Host, Running
@@ -47,26 +47,22 @@ def parse_interconnect(given: object) -> str:
 class ProfileSettings:
     """How samples of Slurm's profiling plugin are received; see docs/profiling.md."""
 
-    socket: Path | None = setting(
-        None,
-        help="Listen on this unix socket for Slurm's profiling plugin; ProfilePrometheusSocket in acct_gather.conf.",
-        parse=parse_path,
-        metavar="FILE",
+    socket: Path | None = file_path(
+        None, "Listen on this unix socket for Slurm's profiling plugin; ProfilePrometheusSocket in acct_gather.conf."
     )
     influxdb_listen_address: str = setting(
         "",
-        help="Listen here for Slurm's plugin acct_gather_profile/influxdb; ProfileInfluxDBHost in acct_gather.conf. "
+        "Listen here for Slurm's plugin acct_gather_profile/influxdb; ProfileInfluxDBHost in acct_gather.conf. "
         "On a loopback address only root may write; others need TLS and users in web.config.file.",
         parse=parse_inbox_address,
         metavar="ADDRESS",
     )
     influxdb_gpus: bool = setting(
-        False,
-        help="Use the GPU fields of acct_gather_profile/influxdb; only if AccountingStorageTRES has gres/gpu.",
+        False, "Use the GPU fields of acct_gather_profile/influxdb; only if AccountingStorageTRES has gres/gpu."
     )
     influxdb_interconnect: str = setting(
         "",
-        help="AcctGatherInterconnectType where acct_gather_profile/influxdb is used: ofed or sysfs. Without it, "
+        "AcctGatherInterconnectType where acct_gather_profile/influxdb is used: ofed or sysfs. Without it, "
         "network bytes are left out, as their unit differs.",
         parse=parse_interconnect,
         metavar="NAME",
@@ -75,7 +71,7 @@ class ProfileSettings:
     """Drop a step that sent nothing for this long; longer than the intervals of JobAcctGatherFrequency."""
     push: str = setting(
         "",
-        help="Push the samples to this Pushgateway under Slurm's own names, and delete them there at the step's end.",
+        "Push the samples to this Pushgateway under Slurm's own names, and delete them there at the step's end.",
         parse=parse_push_url,
         metavar="URL",
         is_secret=True,

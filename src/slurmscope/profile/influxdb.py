@@ -29,7 +29,7 @@ from pathlib import Path
 
 from slurmscope.core.check import Check
 from slurmscope.core.connection_owner import find_owner
-from slurmscope.core.errors import ConfigError, MalformedAnswer, SourceError
+from slurmscope.core.errors import ConfigError, MalformedAnswer
 from slurmscope.core.log import fields
 from slurmscope.http.server.address import parse_address
 from slurmscope.http.server.request import BadRequest, HttpRequest
@@ -39,13 +39,12 @@ from slurmscope.profile.events import (
     NODE_FORM,
     STEP_FORM,
     TASK_FORM,
-    Profile,
     ProfileSeries,
     Sample,
     SampledField,
     StepKey,
 )
-from slurmscope.profile.receiver import MALFORMED, ROOT_UID, SENDER
+from slurmscope.profile.receiver import MALFORMED, ROOT_UID, SENDER, Intake
 from slurmscope.profile.steps import ProfileSteps
 
 logger = logging.getLogger(__name__)
@@ -256,44 +255,23 @@ class ProfileInbox:
         self._options = options
         self._steps = steps
         self._writers = frozenset(allowed) if options.is_loopback() else None
-        self._error: str | None = None
-        self._is_elsewhere = False
-        self._has_tried = threading.Event()
+        self.intake = Intake(steps)
         self._is_stopping = threading.Event()
         self._server: Server | None = None
         self._upload = Upload(limit_bytes=BODY_LIMIT_BYTES, refuse=self._refuse)
         self._thread = threading.Thread(target=self._run, name="profile-inbox", daemon=True)
         self._thread.start()
-        self._has_tried.wait(END_SECONDS)
+        self.intake.has_tried.wait(END_SECONDS)
 
     @property
     def port(self) -> int:
         """Return the port that the server listens on, 0 if it does not."""
         return self._server.addresses[0].port if self._server else 0
 
-    def read(self) -> Profile:
-        """Return the current steps, none while another process receives them; raise SourceError on failure."""
-        if self._error is not None:
-            raise SourceError(self._error)
-        return Profile() if self._is_elsewhere else self._steps.snapshot()
-
-    def read_own(self) -> Profile | None:
-        """Return the current steps, None while this process does not receive any."""
-        return None if self._is_elsewhere or self._error is not None else self._steps.snapshot()
-
     def checks(self) -> Iterator[Check]:
-        """Check whether writes can be received."""
-        address = self._options.address
-        elsewhere = f"another process, such as the running agent, listens on {address}"
-        yield Check(
-            name="profile influxdb",
-            is_good=self._error is None,
-            message=self._error or (elsewhere if self._is_elsewhere else f"can receive on {address}"),
-            advice="" if self._error is None else "no metrics of profile: check profile.influxdb-listen-address",
-        )
+        yield self.intake.check("profile influxdb", self._options.address, "profile.influxdb-listen-address")
 
     def close(self) -> None:
-        """Stop listening."""
         self._is_stopping.set()
         if self._server is not None:
             self._server.close(CLOSE_SECONDS)
@@ -341,11 +319,10 @@ class ProfileInbox:
                 server = self._open()
             except ConfigError as problem:
                 self._note(problem)
-                self._has_tried.set()
                 self._is_stopping.wait(RETRY_SECONDS)
                 continue
-            self._server, self._error, self._is_elsewhere = server, None, False
-            self._has_tried.set()
+            self._server = server
+            self.intake.settle()
             logger.info("receiving profiling writes", extra=fields(address=str(server.addresses[0])))
             if self._is_stopping.is_set():
                 server.close(CLOSE_SECONDS)
@@ -365,8 +342,8 @@ class ProfileInbox:
     def _note(self, problem: ConfigError) -> None:
         """Remember why the address cannot be used, and log it once."""
         cause = problem.__cause__
-        self._is_elsewhere = isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
-        error = None if self._is_elsewhere else str(problem)
-        if not self._has_tried.is_set() or error != self._error:
+        is_elsewhere = isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
+        error = None if is_elsewhere else str(problem)
+        if not self.intake.has_tried.is_set() or error != self.intake.error:
             logger.warning("profiling writes cannot be received", extra=fields(error=str(problem)))
-        self._error = error
+        self.intake.settle(error, is_elsewhere=is_elsewhere)

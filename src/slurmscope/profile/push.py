@@ -2,7 +2,8 @@
 """Push the samples of profiled jobs to a Pushgateway, and delete them there when their steps have ended.
 
 A gateway keeps a group for ever. So each group is deleted when the last step of its job on the node has ended or timed
-out, when the agent ends, and, if an earlier agent of this host could not do that, when the next one starts.
+out, when the agent ends, and, if an earlier agent of this host could not do that, when the next one starts. A push that
+timed out may still wait in a gateway that hangs, and be done after the deletion: then the group is deleted once more.
 
 ::
 
@@ -69,6 +70,8 @@ def _metric(name: str) -> Metric:
 
 TIMEOUT_SECONDS = 5.0
 FINAL_SECONDS = 3.0
+# A gateway that has just answered has soon done all that waited in it.
+DELETE_AGAIN_SECONDS = 60.0
 # A gateway that fails so often in a row is down: the rest waits for the next interval.
 FAILURES_IN_A_ROW = 3
 
@@ -79,13 +82,24 @@ Group = tuple[int, str]
 class ProfilePush:
     """Keep one group for each profiled job and node."""
 
-    def __init__(self, url: str, read: Callable[[], Profile | None], *, host: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        read: Callable[[], Profile | None],
+        *,
+        host: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Take the function that returns the current steps, None while another process receives them."""
         self.errors = 0
         self._gateway = PushGateway(url=url, job="none", timeout_seconds=TIMEOUT_SECONDS, attempts=1)
         self._read = read
         self._host = host
+        self._clock = clock
         self._pushed: dict[Group, object] = {}
+        self._unsure: set[Group] = set()
+        """Groups that a failed push may still make."""
+        self._delete_again: dict[Group, float] = {}
         self._has_cleaned_up = False
         self._failures = 0
 
@@ -104,9 +118,12 @@ class ProfilePush:
         for group in [group for group in self._pushed if group not in groups]:
             self._delete(group)
         for group, steps in groups.items():
-            content = [(step.key.step, dict(step.samples)) for step in steps]
-            if self._pushed.get(group) != content and self._try(partial(self._put, group, steps)):
-                self._pushed[group] = content
+            self._delete_again.pop(group, None)
+            if self._failures < FAILURES_IN_A_ROW:
+                self._replace(group, steps)
+        for group in [group for group, at in self._delete_again.items() if at <= self._clock()]:
+            if self._try(self._group(group).delete):
+                del self._delete_again[group]
 
     def close(self) -> None:
         """Delete all groups, as far as the gateway answers at once."""
@@ -120,12 +137,25 @@ class ProfilePush:
         job_id, node = group
         return replace(self._gateway, job=str(job_id), grouping={"instance": node})
 
+    def _replace(self, group: Group, steps: list[ProfiledStep]) -> None:
+        """Push a group if it has changed; one that could not be pushed is deleted later all the same."""
+        content = [(step.key.step, dict(step.samples)) for step in steps]
+        if self._pushed.get(group) == content:
+            return
+        has_put = self._try(partial(self._put, group, steps))
+        self._pushed[group] = content if has_put else None
+        if not has_put:
+            self._unsure.add(group)
+
     def _put(self, group: Group, steps: list[ProfiledStep]) -> None:
         self._group(group).put(write(pushed_families(steps, self._host), Format.TEXT))
 
     def _delete(self, group: Group) -> None:
         if self._try(self._group(group).delete):
             del self._pushed[group]
+            if group in self._unsure:
+                self._unsure.discard(group)
+                self._delete_again[group] = self._clock() + DELETE_AGAIN_SECONDS
 
     def _delete_left_over(self) -> None:
         """Delete the groups that an earlier agent of this host has pushed."""

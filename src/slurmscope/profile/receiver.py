@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import select
@@ -18,6 +17,7 @@ from pathlib import Path
 from slurmscope.core.check import Check
 from slurmscope.core.errors import MalformedAnswer, SourceError
 from slurmscope.core.log import escape, fields
+from slurmscope.http.server.address import remove_socket
 from slurmscope.profile.events import MAX_DATAGRAM_BYTES, Profile, parse_event
 from slurmscope.profile.steps import ProfileSteps
 
@@ -65,7 +65,6 @@ class DatagramSocket:
             raise
 
     def fileno(self) -> int:
-        """Return the descriptor, for select."""
         return self._socket.fileno()
 
     def receive(self) -> Iterator[Datagram]:
@@ -82,9 +81,7 @@ class DatagramSocket:
     def close(self) -> None:
         """Stop listening, and remove the path unless another process has replaced it."""
         self._socket.close()
-        with contextlib.suppress(OSError):
-            if self._path.stat().st_ino == self._inode:
-                self._path.unlink()
+        remove_socket(self._path, self._inode)
 
 
 def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
@@ -126,6 +123,40 @@ ENOUGH_DATAGRAMS = 512
 QUEUE_ADVICE = f"with many tasks per node, samples are lost: run sysctl net.unix.max_dgram_qlen={ENOUGH_DATAGRAMS}"
 
 
+class Intake:
+    """Know whether this process receives samples, another one does, or why none can."""
+
+    def __init__(self, steps: ProfileSteps) -> None:
+        self._steps = steps
+        self.error: str | None = None
+        self.is_elsewhere = False
+        self.has_tried = threading.Event()
+
+    def settle(self, error: str | None = None, *, is_elsewhere: bool = False) -> None:
+        self.error, self.is_elsewhere = error, is_elsewhere
+        self.has_tried.set()
+
+    def read(self) -> Profile:
+        """Return the current steps, none while another process receives them; raise SourceError on failure."""
+        if self.error is not None:
+            raise SourceError(self.error)
+        return Profile() if self.is_elsewhere else self._steps.snapshot()
+
+    def read_own(self) -> Profile | None:
+        """Return the current steps, None while this process does not receive any."""
+        return None if self.is_elsewhere or self.error is not None else self._steps.snapshot()
+
+    def check(self, name: str, place: str, settings: str) -> Check:
+        """Check whether samples can be received at a place, which some settings name."""
+        elsewhere = f"another process, such as the running agent, receives on {place}"
+        return Check(
+            name=name,
+            is_good=self.error is None,
+            message=self.error or (elsewhere if self.is_elsewhere else f"can receive on {place}"),
+            advice="" if self.error is None else f"no metrics of profile: check {settings}",
+        )
+
+
 class ProfileReceiver:
     """Run the receiving thread; only datagrams of these users are accepted, by default only those of root."""
 
@@ -134,36 +165,16 @@ class ProfileReceiver:
         self._path = path
         self._steps = steps
         self._senders = frozenset(senders)
-        self._error: str | None = None
-        self._is_elsewhere = False
-        self._has_tried = threading.Event()
+        self.intake = Intake(steps)
         self._is_stopping = False
         self._wake_up, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="profile-receiver", daemon=True)
         self._thread.start()
-        self._has_tried.wait(END_SECONDS)
-
-    def read(self) -> Profile:
-        """Return the current steps, none while another process receives them; raise SourceError on failure."""
-        if self._is_elsewhere:
-            return Profile()
-        if self._error is not None:
-            raise SourceError(self._error)
-        return self._steps.snapshot()
-
-    def read_own(self) -> Profile | None:
-        """Return the current steps, None while this process does not receive any."""
-        return None if self._is_elsewhere or self._error is not None else self._steps.snapshot()
+        self.intake.has_tried.wait(END_SECONDS)
 
     def checks(self) -> Iterator[Check]:
         """Check whether samples can be received, and without losing many."""
-        elsewhere = f"another process, such as the running agent, receives on {self._path}"
-        yield Check(
-            name="profile socket",
-            is_good=self._error is None,
-            message=self._error or (elsewhere if self._is_elsewhere else f"can receive on {self._path}"),
-            advice="" if self._error is None else "no metrics of profile: check profile.socket and its directory",
-        )
+        yield self.intake.check("profile socket", str(self._path), "profile.socket and its directory")
         length = _queue_length()
         yield Check(
             name="profile queue",
@@ -173,7 +184,6 @@ class ProfileReceiver:
         )
 
     def close(self) -> None:
-        """Stop listening and remove the socket."""
         self._is_stopping = True
         os.write(self._waker, b"x")
         self._thread.join(END_SECONDS)
@@ -185,22 +195,20 @@ class ProfileReceiver:
             try:
                 self._listen()
             except PathInUse as error:  # the agent, seen from doctor or --once; or our own receiver, at a reload
-                self._is_elsewhere = True
+                self.intake.settle(is_elsewhere=True)
                 logger.warning("profiling samples are received elsewhere", extra=fields(error=str(error)))
             except SourceError as error:
-                self._error = str(error)
+                self.intake.settle(str(error))
                 logger.error("profiling samples cannot be received", extra=fields(error=str(error)))
             except Exception as error:  # a bug must not end the receiver for good
-                self._error = repr(error)
+                self.intake.settle(repr(error))
                 logger.exception("profiling samples cannot be received")
-            self._has_tried.set()
             self._wait(None, RETRY_SECONDS)
 
     def _listen(self) -> None:
         listening = DatagramSocket(self._path)
         try:
-            self._error, self._is_elsewhere = None, False
-            self._has_tried.set()
+            self.intake.settle()
             logger.info("receiving profiling samples", extra=fields(socket=str(self._path)))
             while not self._is_stopping:
                 self._wait(listening)
@@ -211,7 +219,6 @@ class ProfileReceiver:
             listening.close()
 
     def _wait(self, listening: DatagramSocket | None, seconds: float | None = None) -> None:
-        """Wait for a datagram or the end."""
         poll = select.poll()
         for file in (self._wake_up, listening):
             if file is not None:

@@ -48,7 +48,6 @@ class NodeProfiling:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Receive and push until the block ends."""
         settings = self._settings
         with ExitStack() as stack:
             if settings.socket is not None:
@@ -64,21 +63,22 @@ class NodeProfiling:
     def read(self) -> Profile:
         """Return the current steps, none if nothing is configured; raise SourceError if nothing can be received."""
         self._end_steps()
-        profiles = [receiver.read() for receiver in self._receivers]
+        profiles = [receiver.intake.read() for receiver in self._receivers]
         profile = next((profile for profile in profiles if profile.events), Profile())
         return replace(profile, push_errors=self._push.errors if self._push else None)
 
     def checks(self) -> Iterator[Check]:
-        """Check whether samples can be received."""
         for receiver in self._receivers:
             yield from receiver.checks()
 
     def _read_own(self) -> Profile | None:
         """Return the current steps, None while another process receives all of them."""
-        self._end_steps()
-        profiles = [receiver.read_own() for receiver in self._receivers]
+        # Our plugin reports the end of nearly all steps: the jobs need not be read for each push.
+        if self._settings.influxdb_listen_address:
+            self._end_steps()
+        profiles = [receiver.intake.read_own() for receiver in self._receivers]
         return next((profile for profile in profiles if profile is not None), None)
 
     def _end_steps(self) -> None:
-        if self._settings.influxdb_listen_address and (running := self._find_running()) is not None:
+        if (running := self._find_running()) is not None:
             self._steps.end_missing(running)

@@ -3,7 +3,8 @@
 
 Slurm's fields have various units, and some releases fill them wrongly:
 
-- GPU fields are uninitialised memory unless Slurm accounts GPUs (23.02 and later).
+- GPU fields are uninitialised memory unless Slurm accounts GPUs, and always in the first sample of a task (23.02 and
+  later).
 - ``acct_gather_interconnect/sysfs`` divides bytes by 2**16, not 2**20, so its megabytes are 16 times too many.
 - ``CPUFrequency`` is in kHz where the kernel scales frequencies, and in MHz elsewhere.
 - ``CPUUtilization`` is 0 if two samples have the same second, as they do when a task ends.
@@ -89,6 +90,8 @@ QUANTITIES: dict[tuple[ProfileSeries, str], ProfileField] = {
     (ProfileSeries.NETWORK, "OutMB"): ProfileField("network_transmit_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
 }
 _GPU_FIELDS = frozenset({"GPUMemMB", "GPUUtilization"})
+_OF_A_MOMENT = frozenset({BUSY_CORES, FREQUENCY, "task_gpu_utilization_ratio"})
+_SIZES = frozenset({"task_resident_bytes", "task_virtual_bytes", "task_gpu_memory_bytes"})
 _MEGABYTES_OF_NETWORK = frozenset({"InMB", "OutMB"})
 
 
@@ -175,16 +178,22 @@ NO_START = 0
 
 @dataclass(slots=True, kw_only=True)
 class _Step:
-    """One run of a step."""
+    """One run of a step; ``is_missed`` means that its end was not reported, but its job is gone."""
 
     start_seconds: int
     heard_at: float
     ended_at: float | None = None
+    is_missed: bool = False
     number: int = 0
     lost: int = 0
     last_sample_seconds: int | None = None
     measured: dict[tuple[str, str], float] = field(default_factory=dict)
     samples: dict[tuple[ProfileSeries, str], Sample] = field(default_factory=dict)
+    ended_tasks: dict[str, float] = field(default_factory=dict)
+
+    def drop(self, quantities: Collection[str], task: str) -> None:
+        for quantity in quantities:
+            self.measured.pop((quantity, task), None)
 
 
 class ProfileSteps:
@@ -211,13 +220,20 @@ class ProfileSteps:
             if step is None:
                 return
             step.heard_at = self._clock()
+            if step.is_missed:
+                step.ended_at, step.is_missed = None, False
             step.number = event.number
             self._lost += max(0, event.lost - step.lost)
             step.lost = max(step.lost, event.lost)
             if event.sample is not None:
                 self._add(step, event.sample)
+            if event.task and len(step.ended_tasks) < MAX_SERIES_PER_STEP:
+                step.ended_tasks[event.task] = step.heard_at
+                step.drop(_OF_A_MOMENT, event.task)
             if event.kind is EventKind.STEP_END:
                 step.ended_at = step.heard_at
+                for _, task in tuple(step.samples):
+                    step.drop(_OF_A_MOMENT, task)
 
     def handle_difference(self, key: StepKey, sample: Sample) -> None:
         """Take a sample that has no sums, of a sender that reports nothing else."""
@@ -230,18 +246,23 @@ class ProfileSteps:
                 step = self._new_step(key, NO_START)
             if step is not None:
                 step.heard_at, step.ended_at = now, None
-                self._add(step, add_up(sample, step.samples.get((sample.series, sample.task))))
+                before = step.samples.get((sample.series, sample.task))
+                is_later = before is not None and (before.has_gpus or sample.time_seconds > before.time_seconds)
+                self._add(step, add_up(replace(sample, has_gpus=sample.has_gpus and is_later), before))
 
     def end_missing(self, running: Collection[int]) -> None:
-        """End the steps without a reported end whose jobs ran on this node and are not among the running ones."""
+        """End the steps whose jobs ran on this node and are not among the running ones.
+
+        Some senders do not report the end of a step, and a report may be lost. A later sample revives the step.
+        """
         with self._lock:
             now = self._clock()
             recent = {job: at for job, at in self._running_at.items() if now - at < self._timeout_seconds}
             self._running_at = recent | dict.fromkeys(running, now)
             for key, step in self._steps.items():
                 is_gone = key.job_id in recent and key.job_id not in running
-                if is_gone and step.start_seconds == NO_START and step.ended_at is None:
-                    step.ended_at = now
+                if is_gone and step.ended_at is None:
+                    step.ended_at, step.is_missed = now, True
 
     def reject(self, reason: str) -> None:
         """Count something that was no event."""
@@ -270,7 +291,7 @@ class ProfileSteps:
         step = self._steps.get(event.key)
         if step is None or event.start_seconds > step.start_seconds:
             return self._new_step(event.key, event.start_seconds, lost=event.lost)
-        if event.start_seconds < step.start_seconds or step.ended_at is not None:
+        if event.start_seconds < step.start_seconds or (step.ended_at is not None and not step.is_missed):
             self._rejected[LATE] += 1
             return None
         if event.number <= step.number:
@@ -302,6 +323,8 @@ class ProfileSteps:
             # Slurm samples all tasks again when one ends; it then reports 0 for a load over no time.
             if is_same_second and quantity == BUSY_CORES:
                 continue
+            if sample.task in step.ended_tasks and quantity in _OF_A_MOMENT | _SIZES:
+                continue
             # A sum over living processes: it falls when one of them ends, which a counter must not.
             is_counter = quantity == MAJOR_FAULTS
             known = step.measured.get((quantity, where), value)
@@ -311,7 +334,7 @@ class ProfileSteps:
         step.last_sample_seconds = max(step.last_sample_seconds or 0, sample.time_seconds)
 
     def _expire(self) -> None:
-        """Forget steps that are silent, and ended ones when none of their events can arrive any more."""
+        """Forget steps that are silent, ended ones when none of their events can arrive, and sizes of ended tasks."""
         now = self._clock()
         keep_seconds = max(self._timeout_seconds, self._grace_seconds)
         for key, step in list(self._steps.items()):
@@ -319,6 +342,10 @@ class ProfileSteps:
             is_silent = step.ended_at is None and now - step.heard_at >= self._timeout_seconds
             if is_over or is_silent:
                 del self._steps[key]
+            for task, ended_at in step.ended_tasks.items():
+                if now - ended_at >= self._grace_seconds:
+                    step.drop(_SIZES, task)
+                    step.samples.pop((ProfileSeries.TASKS, task), None)
 
 
 def _freeze(key: StepKey, step: _Step) -> ProfiledStep:

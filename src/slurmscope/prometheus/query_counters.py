@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from slurmscope.metrics.family import Family, counter, gauge
 
@@ -50,38 +51,26 @@ class QueryCounters:
 
     def note_answer(self, kind: str, seconds: float, *, points: int, received_bytes: int) -> None:
         """Count a query that was answered."""
-        with self._lock:
-            old = self._counts.get(kind, QueryCount())
-            self._is_up = True
-            self._counts[kind] = replace(
-                old,
-                queries=old.queries + 1,
-                seconds=old.seconds + seconds,
-                points=old.points + points,
-                received_bytes=old.received_bytes + received_bytes,
-            )
+        self._add(kind, is_up=True, queries=1, seconds=seconds, points=points, received_bytes=received_bytes)
 
     def note_failure(self, kind: str, seconds: float, reason: str, *, is_up: bool) -> None:
         """Count a query without a usable answer; ``is_up`` is whether the server is up nevertheless."""
-        with self._lock:
-            old = self._counts.get(kind, QueryCount())
-            self._is_up = is_up
-            self._counts[kind] = replace(
-                old,
-                queries=old.queries + 1,
-                seconds=old.seconds + seconds,
-                failures={**old.failures, reason: old.failures.get(reason, 0) + 1},
-            )
+        self._add(kind, reason, is_up=is_up, queries=1, seconds=seconds)
 
     def note_retry(self, kind: str) -> None:
-        with self._lock:
-            old = self._counts.get(kind, QueryCount())
-            self._counts[kind] = replace(old, retries=old.retries + 1)
+        self._add(kind, retries=1)
 
     def note_split(self, kind: str) -> None:
+        self._add(kind, splits=1)
+
+    def _add(self, kind: str, reason: str = "", *, is_up: bool | None = None, **amounts: float) -> None:
         with self._lock:
+            self._is_up = self._is_up if is_up is None else is_up
             old = self._counts.get(kind, QueryCount())
-            self._counts[kind] = replace(old, splits=old.splits + 1)
+            sums: dict[str, Any] = {name: getattr(old, name) + amount for name, amount in amounts.items()}
+            if reason:
+                sums["failures"] = {**old.failures, reason: old.failures.get(reason, 0) + 1}
+            self._counts[kind] = replace(old, **sums)
 
     def snapshot(self) -> QueryCounts:
         with self._lock:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from slurmscope.core.config import parse_path
-from slurmscope.core.settings import parse_list, parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
+from slurmscope.core.config import file_path
+from slurmscope.core.settings import duration, parse_list, parse_text, setting
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.http.client.credentials import Header, parse_headers
 
@@ -58,60 +57,38 @@ class PrometheusSettings:
 
     url: ServerAddress | None = setting(
         None,
-        help="Prometheus or VictoriaMetrics server: http[s]://HOST[:PORT][/PREFIX].",
+        "Prometheus or VictoriaMetrics server: http[s]://HOST[:PORT][/PREFIX].",
         parse=parse_address,
         metavar="URL",
     )
-    bearer_token_file: Path | None = setting(
-        None,
-        help="File with the bearer token for Prometheus; it is read for every query.",
-        parse=parse_path,
-        metavar="FILE",
+    bearer_token_file: Path | None = file_path(
+        None, "File with the bearer token for Prometheus; it is read for every query."
     )
     user: str = setting(
         "",
-        help="User name for basic authentication at Prometheus; needs prometheus.password-file.",
+        "User name for basic authentication at Prometheus; needs prometheus.password-file.",
         parse=parse_user,
         metavar="USER",
     )
-    password_file: Path | None = setting(
-        None,
-        help="File with the password of prometheus.user; it is read for every query.",
-        parse=parse_path,
-        metavar="FILE",
+    password_file: Path | None = file_path(
+        None, "File with the password of prometheus.user; it is read for every query."
     )
     headers: tuple[Header, ...] = setting(
         (),
-        help="HTTP header of every query, such as X-Scope-OrgID=TENANT for Mimir; NAME=@FILE reads the value from a "
+        "HTTP header of every query, such as X-Scope-OrgID=TENANT for Mimir; NAME=@FILE reads the value from a "
         "file for every query; repeatable.",
         parse=parse_headers,
         metavar="NAME=VALUE",
         is_secret=True,
     )
-    ca_file: Path | None = setting(
-        None,
-        help="File with the CA certificates to verify Prometheus, instead of those of the system.",
-        parse=parse_path,
-        metavar="FILE",
+    ca_file: Path | None = file_path(
+        None, "File with the CA certificates to verify Prometheus, instead of those of the system."
     )
-    cert_file: Path | None = setting(
-        None,
-        help="File with the client certificate for a Prometheus that requires one.",
-        parse=parse_path,
-        metavar="FILE",
+    cert_file: Path | None = file_path(None, "File with the client certificate for a Prometheus that requires one.")
+    key_file: Path | None = file_path(
+        None, "File with the key of the client certificate, unless it is in the same file."
     )
-    key_file: Path | None = setting(
-        None,
-        help="File with the key of the client certificate, unless it is in the same file.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    timeout: float = setting(
-        30.0,
-        help="Timeout for queries to Prometheus.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
+    timeout: float = duration(30.0, "Timeout for queries to Prometheus.")
     max_answer_bytes: int = 64 * 1024 * 1024
     """Maximum size of a Prometheus response; larger queries are split."""
     max_points: int = 11_000
@@ -120,21 +97,18 @@ class PrometheusSettings:
     """Maximum number of concurrent queries to Prometheus."""
     retries: int = 2
     """Number of retries when Prometheus is unreachable or busy."""
-    scrape_interval: float = setting(
-        15.0,
-        help="Interval at which Prometheus scrapes the node agents; curves have no smaller step.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
+    scrape_interval: float = duration(
+        15.0, "Interval at which Prometheus scrapes the node agents; curves have no smaller step."
     )
     matchers: tuple[Matcher, ...] = setting(
         (),
-        help="Label matcher added to every query, such as site=NAME if sites share a Prometheus; repeatable.",
+        "Label matcher added to every query, such as site=NAME if sites share a Prometheus; repeatable.",
         parse=parse_matchers,
         metavar="LABEL=VALUE",
     )
     cluster_label: str = setting(
         "",
-        help="Label with the name of the cluster, as Slurm has it, if clusters share a Prometheus: only series of the "
+        "Label with the name of the cluster, as Slurm has it, if clusters share a Prometheus: only series of the "
         "job's own cluster are queried.",
         parse=parse_label,
         metavar="LABEL",

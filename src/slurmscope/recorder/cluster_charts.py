@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Protocol
 
 from slurmscope.core.cache import Cache
 from slurmscope.core.clock import Clock
@@ -37,52 +36,39 @@ CLUSTER_CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
 """Queries by the names of the charts that they are drawn in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """Describe one chart: ``lines`` are labels by state, ``total`` is the label of the sum over states."""
-
-    name: str
-    title: str
-    unit: str
-    help: str
-    lines: Mapping[str, str]
-    total: str = ""
-
-
 def make_cluster_charts(curves: Mapping[str, Sequence[Series]]) -> tuple[Chart, ...]:
-    made = (_chart(plan, curves.get(plan.name, ())) for plan in _PLANS)
+    made = (_draw(chart, labels, curves.get(chart.name, ())) for chart, labels in _CHARTS)
     return tuple(chart for chart in made if len(chart.times) >= MIN_POINTS)
 
 
-def _chart(plan: _Plan, curves: Sequence[Series]) -> Chart:
-    aligned = align([series for series in curves if series.labels[0] in plan.lines])
+def _draw(chart: Chart, labels: Mapping[str, str], curves: Sequence[Series]) -> Chart:
+    aligned = align([series for series in curves if series.labels[0] in labels])
     lines = [
         ChartLine(label=label, values=aligned.rows[state,])
-        for state, label in plan.lines.items()
+        for state, label in labels.items()
         if (state,) in aligned.rows
     ]
-    if plan.total:
-        lines.append(ChartLine(label=plan.total, values=sum_over(aligned)))
-    return Chart(
-        name=plan.name,
-        title=plan.title,
-        unit=plan.unit,
-        subject=Subject.NODES,
-        times=aligned.times,
-        lines=tuple(lines),
-        help=plan.help,
-    )
+    if _ALL in labels:
+        lines.append(ChartLine(label=labels[_ALL], values=sum_over(aligned)))
+    return replace(chart, times=aligned.times, lines=tuple(lines))
 
 
-_PLANS = (
-    _Plan(
-        name="jobs", title="Jobs", unit="count", lines={RUNNING: "running", PENDING: "pending"},
-        help="Running and pending jobs; each task of an array is a job.",
+_ALL = ""
+"""Stands for the sum over states."""
+_CHARTS = (
+    (
+        Chart(
+            name="jobs", title="Jobs", unit="count", subject=Subject.NODES, times=(), lines=(),
+            help="Running and pending jobs; each task of an array is a job.",
+        ),
+        {RUNNING: "running", PENDING: "pending"},
     ),
-    _Plan(
-        name="cores", title="Cores", unit="cores", total="all",
-        lines={"allocated": "allocated", "idle": "idle", "unusable": "unusable"},
-        help="Allocated cores, idle cores, and idle cores on nodes that take no jobs (unusable).",
+    (
+        Chart(
+            name="cores", title="Cores", unit="cores", subject=Subject.NODES, times=(), lines=(),
+            help="Allocated cores, idle cores, and idle cores on nodes that take no jobs (unusable).",
+        ),
+        {"allocated": "allocated", "idle": "idle", "unusable": "unusable", _ALL: "all"},
     ),
 )  # fmt: skip
 
@@ -93,21 +79,11 @@ CACHE_SECONDS = 60.0
 TIMEOUT_SECONDS = 5.0
 
 
-class ClusterSeries(Protocol):
-    """Read metrics of the cluster; see ``store.recorder.series``."""
-
-    def read_cluster(
-        self, wanted: SeriesQuery, start_seconds: float, end_seconds: float, *, points: int, until: float
-    ) -> tuple[Series, ...]:
-        """Return curves of at most ``points`` points; raises ``SourceError``."""
-        ...
-
-
 class ClusterCharts:
     """Cache the charts of the last day; thread-safe."""
 
-    def __init__(self, series: ClusterSeries, clock: Clock | None = None) -> None:
-        self._series = series
+    def __init__(self, read_cluster: Callable[..., tuple[Series, ...]], clock: Clock | None = None) -> None:
+        self._read_cluster = read_cluster
         self._clock = clock or Clock()
         self._cache = Cache[tuple[Chart, ...]](CACHE_SECONDS, clock=self._clock.monotonic)
 
@@ -120,7 +96,7 @@ class ClusterCharts:
         try:
             return make_cluster_charts(
                 {
-                    name: self._series.read_cluster(wanted, now - DAY_SECONDS, now, points=READ_POINTS, until=until)
+                    name: self._read_cluster(wanted, now - DAY_SECONDS, now, points=READ_POINTS, until=until)
                     for name, wanted in CLUSTER_CURVES.items()
                 }
             )

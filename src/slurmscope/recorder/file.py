@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 
 def write_moment(connection: sqlite3.Connection, at_seconds: float, ids: array[int], values: array[float]) -> None:
-    """Append the samples of one moment."""
     connection.execute(
         "INSERT INTO journal (at, series, numbers) VALUES (?, ?, ?)", (at_seconds, ids.tobytes(), values.tobytes())
     )
@@ -125,12 +124,10 @@ class RecorderFile:
         return late
 
     def settle(self) -> None:
-        """Bring everything to the disk now."""
         with self._raising_archive_errors():
             self._settle()
 
     def close(self) -> None:
-        """Pack everything and let go of the file."""
         try:
             with self._raising_archive_errors():
                 self._pack(self.heads.idle())

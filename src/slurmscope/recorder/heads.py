@@ -55,11 +55,9 @@ class Heads:
         return iter(self._by_id.values())
 
     def find(self, key: Hashable) -> Head | None:
-        """Return the series of this key, if it is known."""
         return self._by_key.get(key)
 
     def has(self, head: Head) -> bool:
-        """Return whether this very series is still followed."""
         return self._by_id.get(head.id) is head
 
     def add(self, head: Head) -> None:

@@ -21,7 +21,7 @@ from functools import partial
 from math import inf
 from typing import Self, TypeVar
 
-from slurmscope.jobs.series import JOB_LABEL, NODE_LABEL
+from slurmscope.jobs.series import NODE_LABEL
 from slurmscope.metrics.family import Family, Histogram
 from slurmscope.metrics.parse import MalformedPage, ParsedSample, parse
 from slurmscope.metrics.write import Format
@@ -203,7 +203,7 @@ class Recorder:
                     yield head, value
 
     def _meet(self, nodes: tuple[str, ...], source: str, text: str, sample: ParsedSample) -> Head | None:
-        labels = _usual_labels(sample.name, sample.labels)
+        labels = sample.labels
         if (labels.get(NODE_LABEL) or nodes[0]) not in nodes or job_of(labels) == NO_JOB:
             self.dropped["foreign"] += 1
             return None
@@ -211,7 +211,6 @@ class Recorder:
         return self._begin_within(limits, (nodes, text) if text else None, sample.name, labels, nodes[0])
 
     def _begin_own(self, key: Hashable, name: str, labels: dict[str, str]) -> Head | None:
-        labels = _usual_labels(name, labels)
         return self._begin_within(_kind_limits("", name, labels), key, name, labels)
 
     def _begin_within(
@@ -270,11 +269,3 @@ def _kind_limits(source: str, name: str, labels: Mapping[str, str]) -> dict[Hash
         job = (source, "profiled", job_of(labels))
         return {(source, "profiled"): PROFILED_SERIES_LIMIT, job: PROFILED_JOB_SERIES_LIMIT}
     return {}
-
-
-def _usual_labels(name: str, labels: dict[str, str]) -> dict[str, str]:
-    """Give job and node of a traced process the labels that they have in all other metrics."""
-    if name not in TRACE_METRICS:
-        return labels
-    usual = {"jobid": JOB_LABEL, "host": NODE_LABEL}
-    return {usual.get(label, label): value for label, value in labels.items()}

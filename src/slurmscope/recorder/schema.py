@@ -124,7 +124,6 @@ def move_aside(file: Path) -> Path:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether SQLite reports that the file itself is damaged."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 

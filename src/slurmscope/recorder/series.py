@@ -75,7 +75,6 @@ def plan_steps(start_seconds: float, end_seconds: float, *, points: int, interva
 
 
 def find_windows(times: Sequence[float], steps: Steps) -> list[Window]:
-    """Return the window of each step over rising times."""
     first, found = bisect_left(times, steps.start_seconds), []
     for index in range(steps.count):
         start = steps.window_start_of(index)

@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
-from slurmscope.core.settings import setting
-from slurmscope.core.units import parse_bytes, parse_positive_seconds
+from slurmscope.core.config import file_path
+from slurmscope.core.settings import byte_size, duration
 from slurmscope.jobs.queries import CURVES, TOTALS
 from slurmscope.recorder.cluster_charts import CLUSTER_CURVES
 
@@ -32,31 +31,19 @@ CLUSTER_INTERVAL_SECONDS = 60.0
 RECORDED_METRICS = JOB_METRICS | CLUSTER_METRICS
 
 
-def parse_size(given: object) -> int:
-    """Parse a file size of at least 64 MiB; a smaller file could not hold the newest samples."""
-    size = parse_bytes(str(given))
-    if size < 64 << 20:
-        raise ValueError(f"{given!r} is less than the minimum of 64MiB")
-    return size
+LEAST_FILE_BYTES = 64 << 20
+"""A smaller file could not hold the newest samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderSettings:
     """Where and how long samples are kept without Prometheus."""
 
-    file: Path = setting(
-        Path("/var/lib/slurmscope/recorder.db"),
-        help="File for recorded samples.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    interval: float = setting(15.0, help="Interval between samples.", parse=parse_positive_seconds, metavar="DURATION")
-    retention: float = setting(
-        14 * 86400.0, help="How long to keep samples.", parse=parse_positive_seconds, metavar="DURATION"
-    )
-    max_size: int = setting(
+    file: Path = file_path(Path("/var/lib/slurmscope/recorder.db"), "File for recorded samples.")
+    interval: float = duration(15.0, "Interval between samples.")
+    retention: float = duration(14 * 86400.0, "How long to keep samples.")
+    max_size: int = byte_size(
         10 << 30,
-        help="Maximum size of the file; above it, the oldest samples are dropped before recorder.retention.",
-        parse=parse_size,
-        metavar="SIZE",
+        "Maximum size of the file; above it, the oldest samples are dropped before recorder.retention.",
+        least_bytes=LEAST_FILE_BYTES,
     )

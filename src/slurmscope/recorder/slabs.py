@@ -159,7 +159,6 @@ class Piece(NamedTuple):
 
 
 def make_piece(times: array[float], values: array[float]) -> Piece:
-    """Return a piece for samples in memory."""
     return Piece(digest(times, values), times.tobytes(), lambda: (times, values))
 
 

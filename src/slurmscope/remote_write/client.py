@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_SETTINGS = {"age": "--output.remote-write-max-age", "size": "--output.remote-write-buffer"}
+MAX_AGE_SECONDS = 3600.0
+"""How long samples are kept that the server has not accepted: Prometheus rejects older ones."""
 
 
 class BufferedRequest(NamedTuple):
@@ -38,12 +39,11 @@ class BufferedRequest(NamedTuple):
 class RequestBuffer:
     """Queue requests in order; thread-safe."""
 
-    def __init__(self, *, max_bytes: int, max_age_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Set the bounds; beyond them the oldest requests are dropped."""
+    def __init__(self, *, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Set the size; beyond it, or when they are too old, the oldest requests are dropped."""
         self.dropped: Counter[str] = Counter()
         """Dropped samples by reason: size or age."""
         self._max_bytes = max_bytes
-        self._max_age_seconds = max_age_seconds
         self._clock = clock
         self._queue: deque[BufferedRequest] = deque()
         self._bytes = 0
@@ -52,7 +52,6 @@ class RequestBuffer:
 
     @property
     def bytes(self) -> int:
-        """Return the size of the queued requests."""
         return self._bytes
 
     @property
@@ -61,7 +60,6 @@ class RequestBuffer:
             return sum(entry.request.samples for entry in self._queue)
 
     def add(self, request: WriteRequest) -> None:
-        """Append a new request."""
         with self._changed:
             self._queue.append(BufferedRequest(request, self._clock()))
             self._bytes += len(request.body)
@@ -95,13 +93,13 @@ class RequestBuffer:
             self._changed.notify_all()
 
     def _drop_excess(self) -> None:
-        oldest = self._clock() - self._max_age_seconds
+        oldest = self._clock() - MAX_AGE_SECONDS
         while self._queue and (self._is_too_large() or self._queue[0].made_at < oldest):
             entry = self._queue.popleft()
             reason = "age" if entry.made_at < oldest else "size"
             self._bytes -= len(entry.request.body)
             self.dropped[reason] += entry.request.samples
-            described = fields(reason, setting=_SETTINGS[reason], samples=entry.request.samples)
+            described = fields(reason, reason=reason, samples=entry.request.samples)
             logger.warning("samples that were not sent yet are dropped", extra=described)
 
     def _is_too_large(self) -> bool:
@@ -111,8 +109,8 @@ class RequestBuffer:
 
 TIMEOUT_SECONDS = 30.0
 LONGEST_RETRY_AFTER_SECONDS = 300.0
-_REFUSALS = frozenset({400, 409, 413, 415, 422})
-"""Statuses about the samples. Any other error is about the server, the path or the credentials, and may pass."""
+_BUSY = 429
+"""The only status from 400 to 499 after which the protocol lets a request be sent again."""
 
 _HEADERS = {
     "Content-Type": "application/x-protobuf",
@@ -171,7 +169,7 @@ class RemoteWriteClient:
     def _failure(self, answer: HttpAnswer, secrets: tuple[str, ...]) -> OutputError:
         text = hide_values(answer.body.decode("utf-8", "replace").strip(), secrets)
         message = f"{self._address} answered {answer.status}: {escape(text, 300)}"
-        if answer.status in _REFUSALS:
+        if 400 <= answer.status < 500 and answer.status != _BUSY:
             return WriteRefused(message)
         seconds = parse_retry_after(answer.retry_after, self._wall_clock())
         return WriteFailed(message, kind=str(answer.status), retry_after_seconds=seconds)

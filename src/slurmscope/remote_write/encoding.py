@@ -71,7 +71,6 @@ class SnappyWriter:
         self.size += len(piece)
 
     def finish(self) -> bytes:
-        """Return the block."""
         self._end_literal()
         return encode_varint(self.size) + self._encoded
 
@@ -152,7 +151,6 @@ class RequestEncoder:
         yield from self._encode_pushed(writer, values)
 
     def encode_end(self, at_ms: int) -> Iterator[WriteRequest]:
-        """Yield requests that end every series."""
         return self.encode((), at_ms)
 
     def encode_series(self, name: str, labels: Mapping[str, str]) -> Series:

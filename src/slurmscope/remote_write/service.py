@@ -55,7 +55,6 @@ class RemoteWriteCounters:
     failures: int = 0
 
     def families(self) -> Iterator[Family]:
-        """Yield the metrics of remote write."""
         dropped = Counter(self.buffer.dropped) + Counter(refused=self.refused)
         yield Family(SAMPLES, {(): self.accepted})
         yield Family(DROPPED, {(reason,): dropped[reason] for reason in REASONS})
@@ -67,8 +66,6 @@ EncodeSeries = Callable[[str, Mapping[str, str]], Series]
 
 
 class PushedSeries:
-    """The samples of the current pushed metrics."""
-
     def __init__(self, find_page: Callable[[], PushedPage], encode_series: EncodeSeries) -> None:
         """Take what returns the current page, the same object as long as nothing changes."""
         self._find_page = find_page
@@ -125,7 +122,7 @@ def open_remote_write_loop(  # noqa: PLR0913 - two kinds of metrics and how to s
     labels = external_labels(settings, role)
     encoder = RequestEncoder(labels)
     pushed = PushedSeries(find_pushed, encoder.encode_series)
-    buffer = RequestBuffer(max_bytes=settings.buffer_bytes, max_age_seconds=settings.max_age)
+    buffer = RequestBuffer(max_bytes=settings.buffer_bytes)
     counters = RemoteWriteCounters(buffer)
     stopping = threading.Event()
 
@@ -180,7 +177,6 @@ class RequestSender:
         self._thread = threading.Thread(target=self._run, name="remote-write-sender", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
         self._thread.start()
 
     def finish(self, seconds: float) -> None:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import setting
-from slurmscope.core.units import parse_bytes, parse_positive_seconds
+from slurmscope.core.settings import byte_size, setting
 from slurmscope.exporter.output_settings import parse_labels
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.http.client.credentials import Header, parse_headers
@@ -34,78 +33,52 @@ def parse_external_labels(given: object) -> tuple[str, ...]:
     return items
 
 
-def parse_buffer_size(given: object) -> int:
-    """Parse the size of the buffer in bytes."""
-    size_bytes = parse_bytes(given) if isinstance(given, str) else given
-    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int) or not MIN_BUFFER_BYTES <= size_bytes <= 2**40:
-        raise ValueError(f"{given!r} is not a size between 64KiB and 1TiB, such as 16MiB")
-    return size_bytes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteWriteSettings:
     """How samples are sent by Prometheus' remote write protocol, at the interval of the other outputs."""
 
     url: ServerAddress | None = setting(
         None,
+        "Send samples to this remote write endpoint instead of being scraped, such as http://HOST:9090/api/v1/write.",
         key="remote-write",
-        help="Send samples to this remote write endpoint instead of being scraped, such as "
-        "http://HOST:9090/api/v1/write.",
         parse=parse_write_url,
         metavar="URL",
     )
     headers: tuple[Header, ...] = setting(
         (),
-        key="remote-write-headers",
-        help="HTTP header of remote write, such as X-Scope-OrgID=TENANT; NAME=@FILE reads the value from a file for "
+        "HTTP header of remote write, such as X-Scope-OrgID=TENANT; NAME=@FILE reads the value from a file for "
         "every request, such as Authorization=@FILE; repeatable.",
+        key="remote-write-headers",
         parse=parse_headers,
         metavar="NAME=VALUE",
         is_secret=True,
     )
-    ca_file: Path | None = setting(
+    ca_file: Path | None = file_path(
         None,
+        "File with the CA certificates to verify the remote write server, instead of those of the system.",
         key="remote-write-ca-file",
-        help="File with the CA certificates to verify the remote write server, instead of those of the system.",
-        parse=parse_path,
-        metavar="FILE",
     )
-    cert_file: Path | None = setting(
+    cert_file: Path | None = file_path(
         None,
+        "File with the client certificate for a remote write server that requires one.",
         key="remote-write-cert-file",
-        help="File with the client certificate for a remote write server that requires one.",
-        parse=parse_path,
-        metavar="FILE",
     )
-    key_file: Path | None = setting(
-        None,
-        key="remote-write-key-file",
-        help="File with the key of the client certificate, unless it is in the same file.",
-        parse=parse_path,
-        metavar="FILE",
+    key_file: Path | None = file_path(
+        None, "File with the key of the client certificate, unless it is in the same file.", key="remote-write-key-file"
     )
     labels: tuple[str, ...] = setting(
         (),
-        key="remote-write-labels",
-        help="Label of all samples sent by remote write; default is instance with this host's short name, and job with "
+        "Label of all samples sent by remote write; default is instance with this host's short name, and job with "
         "slurm or slurm-nodes; repeatable.",
+        key="remote-write-labels",
         parse=parse_external_labels,
         metavar="NAME=VALUE",
     )
-    buffer_bytes: int = setting(
+    buffer_bytes: int = byte_size(
         16 * 1024 * 1024,
+        "Memory for samples that the remote write server has not accepted yet; beyond it, the oldest are dropped.",
         key="remote-write-buffer",
-        help="Memory for samples that the remote write server has not accepted yet; beyond it, the oldest are dropped.",
-        parse=parse_buffer_size,
-        metavar="SIZE",
-    )
-    max_age: float = setting(
-        3600.0,
-        key="remote-write-max-age",
-        help="How long to keep samples that the remote write server has not accepted; Prometheus rejects samples that "
-        "are older than about an hour.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
+        least_bytes=MIN_BUFFER_BYTES,
     )
 
 

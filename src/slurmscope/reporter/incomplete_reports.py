@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurmscope.archive.interface import RunId
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import UnreadableReport
 from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS, format_duration
-from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId, run_of
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reporter.known_agents import MIN_RUN_SECONDS, KnownAgents, is_measured, measured
 from slurmscope.reporter.measure import BATCH_JOBS, MeasuredPart, Measurer, Outcome
@@ -161,10 +160,6 @@ class IncompleteReports:
             pause = MIN_PAUSE_SECONDS if is_server_failing else min(half_age, MAX_PAUSE_SECONDS)
             until_over = self._end_of_tries(report) - wall
             self._due[run_of(report.record)] = now + max(MIN_PAUSE_SECONDS, min(pause, until_over))
-
-
-def run_of(record: JobRecord) -> RunId:
-    return record.cluster, record.job_id, record.submit_seconds
 
 
 def _subject(report: JobReport) -> str:

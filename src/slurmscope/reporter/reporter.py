@@ -4,7 +4,8 @@
 The checkpoint, up to which accounting was read, is kept in the archive and moves on only when everything before it is
 stored: a restart, an unreachable server or jobs that PrivateData hides cost time, but no job. Every cluster has its
 own checkpoint, since several may share an archive. Records may reach accounting late: every round reads the last hour
-again, once an hour the last day, and looks up running jobs until their end is known. Archived runs are skipped.
+again, once an hour the last day, or more if no job ended since, and looks up running jobs until their end is known.
+Archived runs are skipped.
 
 A job is archived although the time series server fails: then its report is marked, and the job measured again later.
 """
@@ -17,14 +18,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from slurmscope.archive.interface import RunId
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import ArchiveTooLarge, SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId, run_of
 from slurmscope.jobs.summary import JobSummary
-from slurmscope.reporter.incomplete_reports import IncompleteReports, run_of
+from slurmscope.reporter.incomplete_reports import IncompleteReports
 from slurmscope.reporter.measure import BATCH_JOBS, Measurer, Outcome
 from slurmscope.reporter.retention import ReporterCheckpoints
 from slurmscope.reporter.settings import ReporterSettings
@@ -40,8 +41,12 @@ T = TypeVar("T")
 
 CLUSTER_CHECKPOINT = "accounting read until: "
 """How the name of a cluster's checkpoint begins; the name of the cluster follows."""
+NEWEST_CHECKPOINT = "newest end in accounting: "
+"""The same for when the job ended last of those that were read in the hourly round."""
 OVERLAP_SECONDS = 3600
 FAR_OVERLAP_SECONDS = 86400
+MAX_LATE_SECONDS = 14 * 86400
+"""How late a record may arrive; a controller keeps the messages of few days for a slurmdbd that is down."""
 WINDOW_SECONDS = 6 * 3600
 REFRESHED_JOBS = 500
 """Running jobs that are measured again in one round; if there are more, they take turns."""
@@ -155,21 +160,31 @@ class Reporter:
     def _archive_ended(self) -> None:
         now = self._clock.wall()
         since, until = self._read_checkpoint(now), int(now - self._settings.settle)
-        overlap = self._overlap_seconds()
-        while since < until:
-            end = min(until, since + WINDOW_SECONDS)
-            for batch in _batches(self._not_stored(self._accounting.read_ended(since - overlap, end))):
+        is_far = self._clock.monotonic() >= self._far_overlap_due
+        begin = self._late_since(since, now) if is_far else since - OVERLAP_SECONDS
+        newest = _NewestEnd()
+        while begin < since - OVERLAP_SECONDS or since < until:
+            end = max(since, min(until, since + WINDOW_SECONDS))
+            for batch in _batches(self._not_stored(newest.note(self._accounting.read_ended(begin, end)))):
                 self._store_ended(batch)
-            since, overlap = end, OVERLAP_SECONDS
+            since, begin = end, end - OVERLAP_SECONDS
             self._write_checkpoint(since)
             self.progress = replace(self.progress, read_until_seconds=float(since))
+        if is_far:
+            self._far_overlap_due = self._clock.monotonic() + OVERLAP_SECONDS
+            if newest.seconds is not None:
+                self._checkpoints.write_checkpoint(NEWEST_CHECKPOINT + self.cluster, str(min(newest.seconds, until)))
 
-    def _overlap_seconds(self) -> int:
-        """Return how far to read back for late records: an hour, and once an hour a day."""
-        if self._clock.monotonic() < self._far_overlap_due:
-            return OVERLAP_SECONDS
-        self._far_overlap_due = self._clock.monotonic() + OVERLAP_SECONDS
-        return FAR_OVERLAP_SECONDS
+    def _late_since(self, since: int, now: float) -> int:
+        """Return how far to read back once an hour: a day before the newest end that was read, not before now.
+
+        While slurmctld cannot reach slurmdbd, accounting has no later end. Its messages arrive in their order.
+        """
+        newest = parse_checkpoint(self._checkpoints.read_checkpoint(NEWEST_CHECKPOINT + self.cluster), now)
+        # Not what retention has deleted.
+        kept = self._settings.keep_jobs - FAR_OVERLAP_SECONDS if self._settings.keep_jobs else MAX_LATE_SECONDS
+        earliest = since - max(FAR_OVERLAP_SECONDS, int(min(kept, MAX_LATE_SECONDS)))
+        return max(earliest, min(since, since if newest is None else newest) - FAR_OVERLAP_SECONDS)
 
     def _read_checkpoint(self, now: float) -> int:
         read_until = parse_checkpoint(self._checkpoints.read_checkpoint(CLUSTER_CHECKPOINT + self.cluster), now)
@@ -220,7 +235,7 @@ class Reporter:
         self._archive.save([JobReport(summary=summary, made_seconds=report.made_seconds, missing=(NO_ROOM_AT_ALL,))])
 
     def _refresh_running(self) -> None:
-        """Store what runs now, or is suspended, and look up how runs ended that no longer run."""
+        """Store what runs now or is suspended, and look up how runs ended that no longer do."""
         running = {run_of(record): record for record in self._accounting.read_current() if record.is_active}
         unfinished = self._archive.unfinished_runs(cluster=self.cluster)
         ordered = sorted(running)
@@ -260,6 +275,17 @@ class Reporter:
             records = self._not_stored(self._accounting.read_jobs(job_ids))
             for batch in _batches(record for record in records if record.has_ended and run_of(record) in runs):
                 self._store_ended(batch)
+
+
+class _NewestEnd:
+    """Note when the last one of records ended, while they pass."""
+
+    seconds: int | None = None
+
+    def note(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:
+        for record in records:
+            self.seconds = max(record.end_seconds or 0, self.seconds or 0)
+            yield record
 
 
 def parse_checkpoint(text: str | None, now: float) -> int | None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import setting
-from slurmscope.core.units import format_duration, parse_positive_seconds, parse_seconds
+from slurmscope.core.settings import duration, setting
+from slurmscope.core.units import format_duration, parse_seconds
 from slurmscope.reporter.retention import parse_keep_seconds
 
 
@@ -17,50 +17,35 @@ class ReporterSettings:
 
     enabled: bool = setting(
         True,
-        help="Archive ended jobs, unless another portal of the same archive does; if disabled, only serve pages.",
+        "Archive ended jobs, unless another portal of the same archive does; if disabled, only serve pages.",
         flag="reporter",
     )
-    interval: float = setting(
-        60.0,
-        help="Interval between polls of accounting; a job is summarized two intervals after its end.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
+    interval: float = duration(
+        60.0, "Interval between polls of accounting; a job is summarized two intervals after its end."
     )
-    look_back: float = setting(
+    look_back: float = duration(7 * 86400.0, "How far back to read jobs when the archive is new.", parse=parse_seconds)
+    give_up: float = duration(
         7 * 86400.0,
-        help="How far back to read jobs when the archive is new.",
+        "How long after its end to measure a job again whose numbers Prometheus did not return.",
         parse=parse_seconds,
-        metavar="DURATION",
     )
-    give_up: float = setting(
-        7 * 86400.0,
-        help="How long after its end to measure a job again whose numbers Prometheus did not return.",
-        parse=parse_seconds,
-        metavar="DURATION",
-    )
-    keep_curves: float = setting(
+    keep_curves: float = duration(
         365 * 86400.0,
-        help="How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",
+        "How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",
         parse=parse_keep_seconds,
-        metavar="DURATION",
     )
-    thin_curves_after: float = setting(
+    thin_curves_after: float = duration(
         0.0,
-        help="Age at which curves of ended jobs are thinned, at least 7d; 0s never thins them.",
+        "Age at which curves of ended jobs are thinned, at least 7d; 0s never thins them.",
         parse=parse_keep_seconds,
-        metavar="DURATION",
     )
-    keep_jobs: float = setting(
-        0.0,
-        help="How long to keep ended jobs, at least 7d; 0s keeps them forever.",
-        parse=parse_keep_seconds,
-        metavar="DURATION",
+    keep_jobs: float = duration(
+        0.0, "How long to keep ended jobs, at least 7d; 0s keeps them forever.", parse=parse_keep_seconds
     )
-    keep_audit: float = setting(
+    keep_audit: float = duration(
         365 * 86400.0,
-        help="How long to keep audit records of staff access, at least 7d; 0s keeps them forever.",
+        "How long to keep audit records of staff access, at least 7d; 0s keeps them forever.",
         parse=parse_keep_seconds,
-        metavar="DURATION",
     )
 
     @property

@@ -12,8 +12,11 @@ from slurmscope.archive.interface import JobFilter
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.config import Config
-from slurmscope.core.errors import AmbiguousName, ConfigError, SourceError
+from slurmscope.core.errors import AmbiguousName, ConfigError, SlurmscopeError, SourceError
+from slurmscope.core.units import format_seconds
+from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import run_of, runs_of_job
 from slurmscope.jobs.script import JobScript
 from slurmscope.reports.job_choice import JobChoice
 from slurmscope.reports.local_jobs import JobSource, ListedJobs
@@ -22,6 +25,7 @@ from slurmscope.reports.sources import no_archive, open_known_archive
 
 TABLE_FORMATS = ("text", "json", "csv")
 SCRIPT_FORMATS = ("text", "json")
+MAX_RUNS, MAX_PARTS = 100, 20
 
 Render = Callable[..., bytes]
 """Render what was found; takes ``width`` and ``use_color``."""
@@ -120,13 +124,35 @@ class ChosenJobs:
         is_array = shown_id.isdecimal() and (report is None or report.record.is_array_rest)
         tasks = source.read_array(int(shown_id), cluster).rows if is_array else ()
         if report and len(tasks) < 2:
-            return partial(render_one, report, self._link(report, shown_id, cluster), self.format)
+            return self._render_parts(report, shown_id, cluster)
         if not tasks:
             raise not_found(shown_id, cluster, self.config)
         if self.format == "json":
             made = render_array_json(source.array_reports(int(shown_id), cluster))
             return lambda **_options: made
         return partial(render_array, shown_id, tasks, cluster, self.format)
+
+    def _render_parts(self, report: JobReport, shown_id: str, cluster: str) -> Render:
+        """Render the report of a job, or of all parts of a heterogeneous one, and list its earlier runs."""
+        record = report.record
+        wanted = JobFilter(cluster=record.cluster, shown_ids=(shown_id,))
+        is_single = record.restarts == 0 and record.het_job_id is None
+        try:
+            is_listed = self.format in SCRIPT_FORMATS and not is_single
+            runs = self.source.list_runs(wanted, MAX_RUNS).rows if is_listed else ()
+        except SlurmscopeError:  # the report is useful without them
+            runs = ()
+        others = sorted({row.shown_id for row in runs if row.het_job_id == record.het_job_id is not None})
+        ids = others[:MAX_PARTS] if shown_id.isdecimal() and len(others) > 1 else ()
+        parts = [part for part in (self.source.report(each, record.cluster) for each in ids) if part]
+        renders = [
+            partial(render_one, part, self._link(part, part.record.shown_id, cluster), self.format, runs=runs)
+            for part in parts or [report]
+        ]
+        if self.format == "json" and parts:
+            made = render_array_json(parts)
+            return lambda **_options: made
+        return lambda **options: b"\n".join(render(**options) for render in renders)
 
     def _link(self, report: JobReport, shown_id: str, cluster: str) -> str:
         link = link_to(report, self.config.of(MailSettings), self.source.clusters(), chosen=cluster)
@@ -157,8 +183,10 @@ def _no_jobs(wanted: JobFilter, *, is_filtered: bool) -> str:
     return f"There are no jobs of {wanted.user}{chosen}." if wanted.user else "There are no such jobs."
 
 
-def render_one(report: JobReport, url: str, format: str, *, width: int, use_color: bool) -> bytes:
-    """Render the report of one job; times of the text are in the time zone of this host."""
+def render_one(
+    report: JobReport, url: str, format: str, *, width: int, use_color: bool, runs: Sequence[JobRow] = ()
+) -> bytes:
+    """Render the report of one job; the text lists its earlier runs, in the time zone of this host."""
     if format == "json":
         from slurmscope.jobs.render.json import render_json
 
@@ -177,7 +205,24 @@ def render_one(report: JobReport, url: str, format: str, *, width: int, use_colo
         return render_seed_text(report, pdf_url=url).encode()
     from slurmscope.jobs.render.text import render_text
 
-    return render_text(report, width=width, use_color=use_color, url=url, zone=None).encode()
+    text = render_text(report, width=width, use_color=use_color, url=url, zone=None)
+    return (text + _describe_earlier(report.record, runs, width)).encode()
+
+
+def _describe_earlier(record: JobRecord, runs: Sequence[JobRow], width: int) -> str:
+    """Describe the runs of a requeued job before this one."""
+    from slurmscope.jobs.render.formatting import format_time, show
+    from slurmscope.jobs.render.text import wrap
+
+    row = next((row for row in runs if run_of(row) == run_of(record)), None)
+    earlier = runs_of_job(row, runs)[1:] if row else ()
+    said = [
+        f"An earlier run of this job started at {format_time(run.start_seconds, None)} and was "
+        f"{show(run.state, 20)} after {format_seconds(run.run_seconds)}."
+        for run in earlier
+        if run.start_seconds is not None
+    ]
+    return "".join(f"{line}\n" for sentence in said for line in wrap(sentence, width))
 
 
 def render_array(

@@ -20,6 +20,7 @@ from slurmscope.core.errors import AmbiguousName, ArchiveError, MalformedAnswer,
 from slurmscope.core.log import fields
 from slurmscope.jobs.record import JobAccounting, JobRecord, is_one_job
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import run_order
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.reports.live_cache import LiveCache
 from slurmscope.reports.lookup_limits import LookupLimits, TooManyLookups
@@ -209,7 +210,7 @@ class ReportFinder:
             self._outages.note("archive", str(error))
             return None, str(error)
         self._outages.clear("archive")
-        return max(reports, key=lambda report: _age_key(report.record), default=None), ""
+        return max(reports, key=lambda report: run_order(report.record), default=None), ""
 
     def _find_live(
         self, viewer: Viewer, shown_id: str, cluster: str, archived: JobReport | None
@@ -316,7 +317,7 @@ def _is_ended(report: JobReport | None) -> bool:
 def _newest(records: Iterable[JobRecord], shown_id: str) -> _Records:
     jobs: dict[str, JobRecord] = {}
     tasks: dict[str, JobRecord] = {}
-    for record in sorted(records, key=_age_key):
+    for record in sorted(records, key=run_order):
         # One task of an array has the id of the array itself: that id means all tasks.
         if shown_id == record.shown_id or (shown_id == str(record.job_id) and record.job_id != record.array_job_id):
             jobs[record.cluster] = record
@@ -325,10 +326,6 @@ def _newest(records: Iterable[JobRecord], shown_id: str) -> _Records:
     return _Records(tuple(jobs.values()), tuple(tasks.values()))
 
 
-def _age_key(job: JobRecord | JobRow) -> tuple[int, int]:
-    return job.submit_seconds, job.start_seconds or 0
-
-
 def _run_key(job: JobRecord | JobRow) -> tuple[bool, int, int]:
     """Order runs in several clusters: a revoked copy has the times of the run in another cluster."""
-    return job.state != REVOKED, *_age_key(job)
+    return job.state != REVOKED, *run_order(job)

@@ -206,13 +206,8 @@ def _row(task: JobRow) -> tuple[str, ...]:
     return (
         "not started" if task.shown_id == str(task.array_job_id) else show(task.shown_id, 30),
         show(task.state, 20),
-        format_seconds(task.run_seconds) if task.start_seconds is not None else "–",
-        _task_share(task.cpu_ratio),
-        _task_share(task.memory_ratio),
+        _run_time(task),
+        _share(task.cpu_ratio),
+        _share(task.memory_ratio),
         str(len(task.rules)) if task.rules else "–",
     )
-
-
-def _task_share(ratio: float | None) -> str:
-    text = format_ratio(ratio)
-    return "–" if text == NOT_MEASURED else text

@@ -16,8 +16,10 @@ from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError, SourceError
 from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.pending.queue import read_reason
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import RunId, newest_runs, run_of
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.arrays import find_array
@@ -25,7 +27,7 @@ from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.reports.scripts import ScriptReader
 from slurmscope.reports.sources import Reporting, open_recorded, open_reporting
-from slurmscope.slurm.command import SlurmCommands, SlurmSettings
+from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,10 @@ class JobSource(Protocol):
         """Return the newest run of each matching job, newest submission first."""
         ...
 
+    def list_runs(self, wanted: JobFilter, limit: int) -> ListedJobs:
+        """Return all runs of matching jobs, in no order; some more than the limit if there are more."""
+        ...
+
     def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
         """Return the newest run of each task of an array, in their order; none if this is no array."""
         ...
@@ -80,12 +86,11 @@ PERIODS_DAYS = (1, 7, 30)
 class LocalJobs:
     """Read jobs with the rights of the user who runs the command."""
 
-    def __init__(
-        self, reporting: Reporting, scripts: ScriptReader, wall_clock: Callable[[], float] = time.time
-    ) -> None:
-        """Take the opened sources, which the caller closes."""
+    def __init__(self, reporting: Reporting, run: RunCommand, wall_clock: Callable[[], float] = time.time) -> None:
+        """Take the opened sources, which the caller closes, and what runs Slurm's commands."""
         self._reporting = reporting
-        self._scripts = scripts
+        self._run = run
+        self._scripts = ScriptReader(run)
         self._wall_clock = wall_clock
 
     def user(self) -> str:
@@ -107,32 +112,33 @@ class LocalJobs:
         outages = self._reporting.outages.problems()
         if report is None and outages:
             raise SourceError(f"job {shown_id} was not found: {'; '.join(outages)}")
+        if report and report.record.is_pending:
+            reason = read_reason(self._run, report.record.job_id, cluster)
+            return report.with_reason(reason) if reason else report
         archive = self._reporting.archive
         return report and add_resubmission(archive, WaitingTimesCache(archive), EVERYTHING, report)
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         """Return the newest run of each matching job; without an archive, a user's jobs of the last 30 days."""
+        return order_newest(self.list_runs(wanted, limit), limit)
+
+    def list_runs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         rows, problem = self._read_archived(wanted, limit), ""
         try:
-            rows += self._read_live(wanted, limit, {_run_id(row) for row in rows if row.end_seconds is not None})
+            rows += self._read_live(wanted, limit, {run_of(row) for row in rows if row.end_seconds is not None})
         except SourceError as error:
             if not rows:
                 raise
             problem = f"Accounting could not be read: {error}"
-        newest: dict[tuple[str, int], JobRow] = {}
-        for row in sorted(rows, key=lambda row: (row.submit_seconds, row.start_seconds or 0)):
-            newest[row.cluster, row.job_id] = row
-        ordered = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
-        return ListedJobs(rows=tuple(ordered[:limit]), is_cut=len(ordered) > limit, problem=problem)
+        known = {run_of(row): row for row in rows}
+        return ListedJobs(rows=tuple(known.values()), problem=problem)
 
     def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
-        """Return the newest run of each task of an array."""
         from slurmscope.archive.job_rows import make_job_row
 
         return ListedJobs(rows=tuple(map(make_job_row, self.array_reports(array_id, cluster))))
 
     def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
-        """Return the reports of the tasks of an array."""
         parts = self._reporting
         return find_array(
             EVERYTHING,
@@ -153,7 +159,7 @@ class LocalJobs:
         # One more than is shown, to know whether there are more.
         return list(self._reporting.archive.list_jobs(EVERYTHING, wanted, limit=limit + 1).rows)
 
-    def _read_live(self, wanted: JobFilter, limit: int, archived: set[tuple[str, int, int]]) -> list[JobRow]:
+    def _read_live(self, wanted: JobFilter, limit: int, archived: set[RunId]) -> list[JobRow]:
         """Make rows of the jobs in accounting of which the archive does not have the end."""
         from slurmscope.archive.job_rows import make_job_row
 
@@ -162,7 +168,7 @@ class LocalJobs:
             found: Iterable[JobRecord] = self._reporting.accounting.read_jobs(sorted(bases))
         else:
             found = self._read_user(wanted, limit)
-        records = [record for record in found if _matches(record, wanted) and _run_id(record) not in archived]
+        records = [record for record in found if _matches(record, wanted) and run_of(record) not in archived]
         records.sort(key=lambda record: record.submit_seconds, reverse=True)
         return [make_job_row(report) for report in self._reporting.maker.make(records[: limit + 1])]
 
@@ -179,11 +185,17 @@ class LocalJobs:
         return records
 
 
+def order_newest(found: ListedJobs, limit: int) -> ListedJobs:
+    """Return the newest run of each job, newest submission first."""
+    rows = sorted(newest_runs(found.rows), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
+    return ListedJobs(rows=tuple(rows[:limit]), is_cut=len(rows) > limit, problem=found.problem)
+
+
 @contextmanager
 def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[LocalJobs]:
     """Open the sources of this host."""
     with open_reporting(config, environment, series=open_recorded(config, environment)) as reporting:
-        yield LocalJobs(reporting, ScriptReader(SlurmCommands(config.of(SlurmSettings), environment).run))
+        yield LocalJobs(reporting, SlurmCommands(config.of(SlurmSettings), environment).run)
 
 
 def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, cluster: str = "") -> JobReport | None:
@@ -192,15 +204,16 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, 
         return jobs.report(job_id, cluster)
 
 
+def _ids(record: JobRecord) -> set[str]:
+    """Return the IDs by which users name a job: its own, and that of its array or heterogeneous job."""
+    return {record.shown_id, str(record.array_job_id), str(record.het_job_id)}
+
+
 def _matches(record: JobRecord, wanted: JobFilter) -> bool:
     return (
         wanted.cluster in {"", record.cluster}
         and (not wanted.user or record.user == wanted.user)
         and (not wanted.state or record.state == wanted.state)
-        and (not wanted.shown_ids or bool({record.shown_id, str(record.array_job_id)} & set(wanted.shown_ids)))
+        and (not wanted.shown_ids or not _ids(record).isdisjoint(wanted.shown_ids))
         and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)
     )
-
-
-def _run_id(run: JobRow | JobRecord) -> tuple[str, int, int]:
-    return run.cluster, run.job_id, run.submit_seconds

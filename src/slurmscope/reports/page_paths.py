@@ -18,9 +18,10 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 CLUSTER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
-_JOB = r"[0-9]{1,10}(?:[_+][0-9]{1,10})?"
+JOB_PATTERN = r"[0-9]{1,10}([_+][0-9]{1,10}|_\[[0-9,:%.-]{1,4000}\])?"
+"""The ID of a job, of a task of an array, of a part of a heterogeneous job, or of the pending tasks of an array."""
 _OF_JOB = re.compile(
-    rf"(?P<kind>/(?:api/v[12]/)?jobs|/arrays|/mail|/pdf|/plot|/pie)/(?P<cluster>{CLUSTER_PATTERN})(?P<rest>/{_JOB}(?:/.*)?)",
+    rf"(?P<kind>/(?:api/v[12]/)?jobs|/arrays|/mail|/pdf|/plot|/pie)/(?P<cluster>{CLUSTER_PATTERN})(?P<rest>/{JOB_PATTERN}(?:/.*)?)",
     re.ASCII | re.DOTALL,
 )
 _OF_NODE = re.compile(

@@ -38,7 +38,7 @@ from slurmscope.http.client.request import ClientRequest, HttpAnswer, send, tls_
 from slurmscope.jobs.render.formatting import format_day
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.script import JobScript
-from slurmscope.reports.local_jobs import ListedJobs
+from slurmscope.reports.local_jobs import ListedJobs, order_newest
 from slurmscope.reports.page_paths import is_cluster, job_path
 from slurmscope.reports.settings import ClientSettings, is_private
 from slurmscope.slurm.munge import make_credential, make_payload
@@ -244,18 +244,17 @@ class PortalJobs:
         return self._client.get(f"/api/v2{job_path(shown_id, cluster)}", _decode_report, job=shown_id)
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
-        """Return the newest run of each matching job."""
-        newest: dict[tuple[str, int], JobRow] = {}
+        return order_newest(self.list_runs(wanted, limit), limit)
+
+    def list_runs(self, wanted: JobFilter, limit: int) -> ListedJobs:
+        found: list[JobRow] = []
         # No ID at all is one query without this filter.
         for first in range(0, max(1, len(wanted.shown_ids)), IDS_PER_REQUEST):
             some = wanted.shown_ids[first : first + IDS_PER_REQUEST]
-            for row in self._read_rows(replace(wanted, shown_ids=some), limit):
-                newest.setdefault((row.cluster, row.job_id), row)
-        rows = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
-        return ListedJobs(rows=tuple(rows[:limit]), is_cut=len(rows) > limit)
+            found += self._read_rows(replace(wanted, shown_ids=some), limit)
+        return ListedJobs(rows=tuple(found))
 
     def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
-        """Return the newest run of each task of an array."""
         found = self.list_jobs(JobFilter(cluster=cluster, shown_ids=(str(array_id),)), MAX_TASKS)
         tasks = [row for row in found.rows if row.array_job_id == array_id]
         clusters = {row.cluster for row in tasks}

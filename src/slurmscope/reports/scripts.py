@@ -55,7 +55,6 @@ class ScriptReader:
         self._stored: dict[str, _Stored] = {}
 
     def read(self, record: JobRecord) -> JobScript | None:
-        """Return the script of a job; None if it is not stored. Raises SourceError if accounting cannot be read."""
         script = self._cache.get(f"{record.cluster} {record.shown_id} {record.user}")
         return None if script is None else add_findings(script, record)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from slurmscope.accounting.settings import AccountingSettings
 from slurmscope.archive.settings import ArchiveSettings
-from slurmscope.core.config import Config, parse_path
-from slurmscope.core.settings import DURATION, SIZE, Parse, Section, one_of, parse_text, setting
+from slurmscope.core.config import Config, file_path
+from slurmscope.core.settings import DURATION, SIZE, Parse, Section, choice, parse_text, setting
 from slurmscope.core.units import parse_bytes, parse_seconds
 from slurmscope.exporter.settings import LogSettings
 from slurmscope.http.client.address import ServerAddress, parse_address
@@ -94,7 +94,7 @@ def _section(rule_id: str, thresholds: Sequence[Threshold]) -> Section:
 
 def _declare(threshold: Threshold) -> float:
     parse, metavar = _UNITS[threshold.unit]
-    return setting(threshold.default, help=threshold.help, parse=parse, metavar=metavar)
+    return setting(threshold.default, threshold.help, parse=parse, metavar=metavar)
 
 
 _SECTIONS: Mapping[str, Section] = {
@@ -109,22 +109,18 @@ class ClientSettings:
 
     url: ServerAddress | None = setting(
         None,
-        help="Portal to read jobs from, instead of this host's archive and accounting: https://HOST[:PORT][/PREFIX].",
+        "Portal to read jobs from, instead of this host's archive and accounting: https://HOST[:PORT][/PREFIX].",
         parse=parse_address,
         metavar="URL",
     )
-    token_file: Path = setting(
+    token_file: Path = file_path(
         Path("~/.config/slurmscope/token"),
-        help="File with the portal token of slurmscope report, readable by its owner only; without it, munge is used.",
-        parse=parse_path,
-        metavar="FILE",
+        "File with the portal token of slurmscope report, readable by its owner only; without it, munge is used.",
     )
     token_over_http: bool = setting(
-        False, help="Send the token to portals on other hosts without TLS, where the network can read it."
+        False, "Send the token to portals on other hosts without TLS, where the network can read it."
     )
-    ca_file: Path | None = setting(
-        None, help="CA file that verifies the portal; default is the system's.", parse=parse_path, metavar="FILE"
-    )
+    ca_file: Path | None = file_path(None, "CA file that verifies the portal; default is the system's.")
     timeout: float = 20.0
     """Timeout for each request to the portal."""
 
@@ -178,29 +174,24 @@ def parse_domain(given: object) -> str:
 class MailSettings:
     """SMTP server and addresses for mails."""
 
-    server: str = setting("localhost:25", help="SMTP server for mail.", parse=parse_mail_server, metavar="HOST[:PORT]")
-    tls: str = setting(
-        "none",
-        help="Encryption of the SMTP connection: none, starttls, or tls (implicit TLS).",
-        parse=one_of("none", "starttls", "tls"),
-        metavar="none|starttls|tls",
+    server: str = setting("localhost:25", "SMTP server for mail.", parse=parse_mail_server, metavar="HOST[:PORT]")
+    tls: str = choice(
+        "none", ("none", "starttls", "tls"), "Encryption of the SMTP connection: none, starttls, or tls (implicit TLS)."
     )
-    user: str = setting("", help="User name for the SMTP server; empty disables authentication.", metavar="NAME")
-    password_file: Path | None = setting(
-        None, help="File with the password of mail.user.", parse=parse_path, metavar="FILE"
-    )
+    user: str = setting("", "User name for the SMTP server; empty disables authentication.", metavar="NAME")
+    password_file: Path | None = file_path(None, "File with the password of mail.user.")
     sender: str = setting(
-        "slurmscope@localhost", help="Sender address of mails.", parse=parse_mail_address, metavar="ADDRESS"
+        "slurmscope@localhost", "Sender address of mails.", parse=parse_mail_address, metavar="ADDRESS"
     )
     domain: str = setting(
         "",
-        help="Domain appended to user names for mail addresses; empty sends to the bare user name.",
+        "Domain appended to user names for mail addresses; empty sends to the bare user name.",
         parse=parse_domain,
         metavar="DOMAIN",
     )
     timeout: float = 20.0
     """Timeout for the SMTP server."""
-    portal_url: str = setting("", help="URL of the portal, for links in mails and reports.", metavar="URL")
+    portal_url: str = setting("", "URL of the portal, for links in mails and reports.", metavar="URL")
 
 
 def link_to(report: JobReport, settings: MailSettings, clusters: Sequence[str] = (), *, chosen: str = "") -> str:

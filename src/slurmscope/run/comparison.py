@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_ratio
 from slurmscope.jobs.render.formatting import show
@@ -16,19 +16,9 @@ from slurmscope.jobs.report import REPORT_VERSION
 from slurmscope.run.render import precise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """Name one number of a report and where it is; ``unit`` is seconds, bytes, ratio, cores or count."""
-
-    name: str
-    label: str
-    unit: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """One number of both reports; None is not measured."""
+    """One number of both reports; None is not measured. ``unit`` is seconds, bytes, ratio or count."""
 
     name: str
     label: str
@@ -54,38 +44,33 @@ class ComparedRuns:
     figures: tuple[ComparedFigure, ...]
 
 
+# Name, label, unit, and where it is in a report.
 FIGURES = (
-    Figure(name="run_seconds", label="Wall time", unit="seconds", path="summary.run_seconds"),
-    Figure(name="cpu_seconds", label="CPU time", unit="seconds", path="summary.cpu.time.used"),
-    Figure(name="cpu_user_seconds", label="CPU time, user", unit="seconds", path="summary.cpu.user_seconds"),
-    Figure(name="cpu_system_seconds", label="CPU time, system", unit="seconds", path="summary.cpu.system_seconds"),
-    Figure(name="cpu_ratio", label="CPU efficiency", unit="ratio", path="summary.cpu.time.ratio"),
-    Figure(name="cores", label="Cores", unit="count", path="summary.record.cpus"),
-    Figure(name="mean_cores", label="Busy cores, mean", unit="count", path="summary.cpu.mean_cores"),
-    Figure(name="peak_cores", label="Busy cores, peak", unit="count", path="summary.cpu.peak_cores"),
-    Figure(name="memory_bytes", label="Memory, peak", unit="bytes", path="summary.memory.best_peak_bytes"),
-    Figure(name="threads", label="Threads, peak", unit="count", path="run.peak_threads"),
-    Figure(name="processes", label="Processes, peak", unit="count", path="run.peak_processes"),
-    Figure(name="read_bytes", label="Read", unit="bytes", path="summary.io.read_bytes"),
-    Figure(name="write_bytes", label="Written", unit="bytes", path="summary.io.write_bytes"),
-    Figure(name="reads", label="Read calls", unit="count", path="summary.io.reads"),
-    Figure(name="writes", label="Write calls", unit="count", path="summary.io.writes"),
-    Figure(name="gpu_ratio", label="GPU utilization", unit="ratio", path="summary.gpu.mean_utilization"),
-    Figure(name="gpu_memory_bytes", label="GPU memory, peak", unit="bytes", path="summary.gpu.peak_memory_bytes"),
+    ("run_seconds", "Wall time", "seconds", "summary.run_seconds"),
+    ("cpu_seconds", "CPU time", "seconds", "summary.cpu.time.used"),
+    ("cpu_user_seconds", "CPU time, user", "seconds", "summary.cpu.user_seconds"),
+    ("cpu_system_seconds", "CPU time, system", "seconds", "summary.cpu.system_seconds"),
+    ("cpu_ratio", "CPU efficiency", "ratio", "summary.cpu.time.ratio"),
+    ("cores", "Cores", "count", "summary.record.cpus"),
+    ("mean_cores", "Busy cores, mean", "count", "summary.cpu.mean_cores"),
+    ("peak_cores", "Busy cores, peak", "count", "summary.cpu.peak_cores"),
+    ("memory_bytes", "Memory, peak", "bytes", "summary.memory.best_peak_bytes"),
+    ("threads", "Threads, peak", "count", "run.peak_threads"),
+    ("processes", "Processes, peak", "count", "run.peak_processes"),
+    ("read_bytes", "Read", "bytes", "summary.io.read_bytes"),
+    ("write_bytes", "Written", "bytes", "summary.io.write_bytes"),
+    ("reads", "Read calls", "count", "summary.io.reads"),
+    ("writes", "Write calls", "count", "summary.io.writes"),
+    ("gpu_ratio", "GPU utilization", "ratio", "summary.gpu.mean_utilization"),
+    ("gpu_memory_bytes", "GPU memory, peak", "bytes", "summary.gpu.peak_memory_bytes"),
 )
 
 
 def compare(first: object, second: object) -> ComparedRuns:
     """Compare two decoded reports; what neither of them measured is left out."""
     made = (
-        ComparedFigure(
-            name=figure.name,
-            label=figure.label,
-            unit=figure.unit,
-            first=_number(_find(first, figure.path)),
-            second=_number(_find(second, figure.path)),
-        )
-        for figure in FIGURES
+        ComparedFigure(name, label, unit, _number(_find(first, path)), _number(_find(second, path)))
+        for name, label, unit, path in FIGURES
     )
     return ComparedRuns(
         first=_describe(first),
@@ -147,8 +132,9 @@ def render_comparison_text(comparison: ComparedRuns, *, width: int = 80) -> str:
 
 def render_comparison_json(comparison: ComparedRuns) -> bytes:
     """Return one JSON object; what was not measured is null."""
-    figures = [{**_mapping(as_plain(figure)), "ratio": as_plain(figure.ratio)} for figure in comparison.figures]
-    return encode_json({"first": show(comparison.first), "second": show(comparison.second), "figures": figures})
+    figures = [{**asdict(figure), "ratio": figure.ratio} for figure in comparison.figures]
+    plain = as_plain({"first": show(comparison.first), "second": show(comparison.second), "figures": figures})
+    return encode_json(plain)
 
 
 def _values(figure: ComparedFigure) -> tuple[str, str, str]:
@@ -169,7 +155,3 @@ def _format_number(amount: float | None) -> str:
 
 
 _FORMATS = {"seconds": precise, "bytes": format_bytes, "ratio": format_ratio, "count": _format_number}
-
-
-def _mapping(plain: object) -> dict[str, object]:
-    return plain if isinstance(plain, dict) else {}

@@ -30,12 +30,10 @@ class CgroupHierarchy(NamedTuple):
 
     def folders(self) -> Iterator[Path]:
         """Yield the folder and all above it that are visible: each may have a limit."""
-        folder = self.folder
-        for _ in range(_LONGEST_PATH):
+        for folder in (self.folder, *self.folder.parents)[:_LONGEST_PATH]:
             yield folder
             if folder == self.mount:
                 return
-            folder = folder.parent
 
 
 class OwnLimits:

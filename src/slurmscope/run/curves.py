@@ -27,7 +27,6 @@ class SampleHistory:
         self._samples: list[TreeSample] = []
 
     def add(self, sample: TreeSample) -> None:
-        """Add the next sample."""
         self._samples.append(sample)
         if len(self._samples) > MOST_SAMPLES:
             # The first and the last stay as they are: they are the start of the run and its newest totals.
@@ -37,7 +36,6 @@ class SampleHistory:
             self._samples = [first, *(_merge(*pair) for pair in pairs), *odd, last]
 
     def samples(self) -> tuple[TreeSample, ...]:
-        """Return the samples in their order."""
         return tuple(self._samples)
 
 

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,9 @@ from slurmscope.core.log import escape
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.http.client.post import post
 from slurmscope.http.client.request import ClientRequest
-from slurmscope.jobs.traced_run import SlurmContext, TreeSample
+from slurmscope.jobs.traced_run import TreeSample
 from slurmscope.run.context import is_socket
+from slurmscope.run.runner import RunPlan
 
 if TYPE_CHECKING:
     import subprocess
@@ -41,52 +41,42 @@ SHORTEST_WINDOW_SECONDS = 0.5
 moment is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedCommand:
-    """What all samples of one command have in common."""
-
-    pid: int
-    host: str
-    user: str
-    command: str
-    slurm: SlurmContext
-    start_seconds: float
-    interval_seconds: float
-
-
 class SampleWriter:
     """Write the samples of one command, in their order."""
 
-    def __init__(self, sender: TracedCommand) -> None:
-        self._sender = sender
-        self._window_start = self._last = (sender.start_seconds, 0.0)
+    def __init__(self, plan: RunPlan, *, pid: int, start_seconds: float, interval_seconds: float) -> None:
+        self._interval_seconds = interval_seconds
+        self._window_start = self._last = (start_seconds, 0.0)
+        self._common: Sample = {
+            "job_id": plan.slurm.job_id or 0,
+            "pid": pid,
+            "username": plan.user,
+            "hostname": plan.host,
+            "command": cut_bytes(plan.command[0].rpartition("/")[2]),
+            "rank": plan.slurm.rank,
+            "step_id": plan.slurm.step_id or None,
+            "interval": interval_seconds,
+            "start_time": round(start_seconds, 3),
+        }
 
     def write(self, sample: TreeSample) -> Sample:
         """Return one sample; sizes of a command that has ended already are left out."""
-        sender, is_alive = self._sender, sample.processes > 0
+        is_alive = sample.processes > 0
         values = {
-            "job_id": sender.slurm.job_id or 0,
-            "pid": sender.pid,
+            **self._common,
             "cpus": self._percent(sample),
             "threads": float(sample.threads) if is_alive else None,
             "mem": float(sample.resident_bytes) if is_alive else None,
             "read_bytes": _float(sample.read_bytes),
             "write_bytes": _float(sample.write_bytes),
-            "username": sender.user,
-            "hostname": sender.host,
-            "command": cut_bytes(sender.command),
-            "rank": sender.slurm.rank,
-            "step_id": sender.slurm.step_id or None,
             "cpu_seconds": round(sample.cpu_seconds, 3),
-            "interval": sender.interval_seconds,
             "time": round(sample.time_seconds, 3),
-            "start_time": round(sender.start_seconds, 3),
         }
         return {key: value for key, value in values.items() if value is not None}
 
     def _percent(self, sample: TreeSample) -> float | None:
         """Return the use in percent of a core since the previous sample; since an earlier one if that was just now."""
-        shortest = min(SHORTEST_WINDOW_SECONDS, self._sender.interval_seconds / 2)
+        shortest = min(SHORTEST_WINDOW_SECONDS, self._interval_seconds / 2)
         if sample.time_seconds - self._last[0] >= shortest:
             self._window_start = self._last
         self._last = (sample.time_seconds, sample.cpu_seconds)
@@ -159,8 +149,9 @@ def _sign(body: bytes, start_helper: StartHelper) -> Mapping[str, str]:
     import subprocess
 
     argv = ("munge", "--string", hashlib.sha256(body).hexdigest())
+    nothing = subprocess.DEVNULL
     try:
-        process = start_helper(partial(_start, argv))
+        process = start_helper(lambda: subprocess.Popen(argv, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing))
     except OSError as error:
         raise CommandMissing(argv, f"cannot run munge: {error.strerror}") from error
     with process:
@@ -173,12 +164,6 @@ def _sign(body: bytes, start_helper: StartHelper) -> Mapping[str, str]:
     if not _CREDENTIAL.match(credential):
         raise CommandFailed(argv, "munge made no credential; is munged running?")
     return {"Authorization": f"Munge {credential.decode('ascii').strip()}"}
-
-
-def _start(argv: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    import subprocess
-
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
 MOST_WAITING = 500

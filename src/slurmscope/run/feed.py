@@ -6,16 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from slurmscope.jobs.traced_run import TracedRun, TreeSample
 from slurmscope.run.context import is_socket
-from slurmscope.run.delivery import Sample, SampleWriter, TracedCommand
+from slurmscope.run.delivery import Sample, SampleDelivery, SampleWriter, Way, find_ways, parse_endpoint
 from slurmscope.run.runner import Runner, RunPlan
-
-if TYPE_CHECKING:
-    from slurmscope.run.delivery import Way
-
 
 EARLIEST_SECONDS = 0.1
 """Run time from which on a single sample shows something."""
@@ -50,23 +45,11 @@ class SampleFeed:
             self.give(sample)
 
     def give(self, sample: TreeSample) -> None:
-        """Deliver a sample now."""
-        self._writer = self._writer or self._make_writer()
-        self._give(self._writer.write(sample))
-
-    def _make_writer(self) -> SampleWriter:
-        plan = self._plan
-        return SampleWriter(
-            TracedCommand(
-                pid=self._runner.pid,
-                host=plan.host,
-                user=plan.user,
-                command=plan.command[0].rpartition("/")[2],
-                slurm=plan.slurm,
-                start_seconds=self._runner.start_seconds,
-                interval_seconds=self._rate,
-            )
+        pid, start_seconds = self._runner.pid, self._runner.start_seconds
+        self._writer = self._writer or SampleWriter(
+            self._plan, pid=pid, start_seconds=start_seconds, interval_seconds=self._rate
         )
+        self._give(self._writer.write(sample))
 
 
 def run_and_validate(runner: Runner, feed: SampleFeed) -> TracedRun:
@@ -107,9 +90,6 @@ def run_and_send(
     """Run a command, and send its samples if there is somewhere to send them; the result has what was lost."""
     if not options.endpoint and not is_socket(options.socket):
         return runner.run()
-    # With the HTTP client, which most runs do not need.
-    from slurmscope.run.delivery import SampleDelivery
-
     ways, problem = _find_ways(runner, plan, options)
     if not ways:
         return _with_loss(runner.run(), problem)
@@ -121,8 +101,6 @@ def run_and_send(
 
 def _find_ways(runner: Runner, plan: RunPlan, options: FeedOptions) -> tuple[tuple[Way, ...], str]:
     """Return the ways to the endpoint, and a sentence if there should be one but is none."""
-    from slurmscope.run.delivery import find_ways, parse_endpoint
-
     try:
         endpoint = parse_endpoint(options.endpoint) if options.endpoint else None
     except ValueError as error:

@@ -12,7 +12,8 @@ from slurmscope.node.gpu.nvml import NvmlProcess, NvmlReader, NvmlUnavailable, c
 from slurmscope.node.gpu.records import Gpu
 from slurmscope.run.runner import Runner
 
-SHORTEST_SECONDS = 1.0
+FIRST_SECONDS = 1.0
+"""Seconds between samples, until there are so many that every second one is dropped."""
 MOST_SAMPLES = 1000
 
 
@@ -24,13 +25,11 @@ class GpuWatch:
         source: NvmlReader,
         pids: Callable[[], Collection[int]],
         clock: Callable[[], float],
-        *,
-        interval_seconds: float,
     ) -> None:
         self._source = source
         self._pids = pids
         self._clock = clock
-        self._interval_seconds = max(SHORTEST_SECONDS, interval_seconds)
+        self._pause_seconds = FIRST_SECONDS
         self._is_over = threading.Event()
         self._samples: list[GpuSample] = []
         self._thread = threading.Thread(target=self._run, name="gpu-watch", daemon=True)
@@ -44,21 +43,21 @@ class GpuWatch:
         return tuple(self._samples)
 
     def _run(self) -> None:
-        pause = SHORTEST_SECONDS
-        while not self._is_over.wait(pause):
+        while not self._is_over.wait(self._pause_seconds):
             try:
                 devices = self._source.read().devices
             except NvmlUnavailable:
                 continue
-            finally:
-                pause = min(2 * pause, self._interval_seconds)
             sample = share_of(devices, self._pids(), self._clock())
             if sample.gpus and not self._is_over.is_set():
                 self._add(sample)
 
     def _add(self, sample: GpuSample) -> None:
-        kept = self._samples[::2] if len(self._samples) >= MOST_SAMPLES else self._samples
-        self._samples = [*kept, sample]
+        """Keep samples evenly spread over the run, so that their mean is that of the run."""
+        if len(self._samples) >= MOST_SAMPLES:
+            self._samples = self._samples[::2]
+            self._pause_seconds *= 2
+        self._samples = [*self._samples, sample]
 
 
 def share_of(devices: Sequence[Gpu], pids: Collection[int], time_seconds: float) -> GpuSample:
@@ -74,8 +73,8 @@ def share_of(devices: Sequence[Gpu], pids: Collection[int], time_seconds: float)
     return GpuSample(time_seconds, len(used), fmean(ratios) if ratios else None, sum(sizes) if sizes else None)
 
 
-def watch_gpus(runner: Runner, environment: Mapping[str, str], interval_seconds: float) -> GpuWatch:
+def watch_gpus(runner: Runner, environment: Mapping[str, str]) -> GpuWatch:
     """Return a watch on the GPUs of this machine; the process that calls the driver is not part of the command."""
     child = child_environment(environment)
     reader = NvmlReader(lambda: runner.start_helper(lambda: NvmlProcess(child)))
-    return GpuWatch(reader, runner.pids, runner.now, interval_seconds=interval_seconds)
+    return GpuWatch(reader, runner.pids, runner.now)

@@ -16,7 +16,7 @@ import contextlib
 import os
 import resource
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,13 +86,23 @@ class ProcessTree:
 
     def scan(self, ignored: Collection[int] = ()) -> list[TreeProcess]:
         """Read every descendant, except the processes in ``ignored`` and their descendants."""
-        found = list(self._walk(ignored) if self._has_lists else self._search(ignored))
-        self._known = {process.sample.pid: process for process in found}
-        return found
+        children = None if self._has_lists else self._children_by_parent()
+        waiting = self._listed_children() if children is None else list(children[self._root_id])
+        seen = {*ignored, self._root_id}
+        self._known, before = {}, self._known
+        for pid in waiting:
+            if pid in seen or len(seen) > MOST_PROCESSES:
+                continue
+            seen.add(pid)
+            found = self._read(pid, before.get(pid))
+            if found is not None:
+                self._known[pid] = found[0]
+                waiting += found[1] if children is None else children[pid]
+        return list(self._known.values())
 
     def read(self, pid: int) -> TreeProcess | None:
         """Read one process, which may be a zombie."""
-        found = self._read(pid)
+        found = self._read(pid, self._known.get(pid))
         return found[0] if found else None
 
     def last(self, pid: int) -> TreeProcess | None:
@@ -100,40 +110,21 @@ class ProcessTree:
         return self._known.get(pid)
 
     def pids(self) -> frozenset[int]:
-        """Return the PIDs of the last scan."""
         return frozenset(self._known)
 
-    def _walk(self, ignored: Collection[int]) -> Iterator[TreeProcess]:
+    def _listed_children(self) -> list[int]:
         with self._reader.process(self._root_id) as root:
             listed = Missing.GONE if isinstance(root, Missing) else root.child_ids(threads=2)
-        waiting = [] if isinstance(listed, Missing) else listed
-        seen = {*ignored, self._root_id}
-        for pid in waiting:
-            if pid in seen or len(seen) > MOST_PROCESSES:
-                continue
-            seen.add(pid)
-            found = self._read(pid)
-            if found is not None:
-                waiting += found[1]
-                yield found[0]
+        return [] if isinstance(listed, Missing) else listed
 
-    def _search(self, ignored: Collection[int]) -> Iterator[TreeProcess]:
-        samples = self._reader.read(self._reader.process_ids())
+    def _children_by_parent(self) -> Mapping[int, list[int]]:
         children = defaultdict(list)
-        for sample in samples:
+        for sample in self._reader.read(self._reader.process_ids()):
             children[sample.parent_id].append(sample.pid)
-        waiting = list(children[self._root_id])
-        for pid in waiting:
-            if pid in ignored:
-                continue
-            found = self._read(pid)
-            if found is not None:
-                waiting += children[pid]
-                yield found[0]
+        return children
 
-    def _read(self, pid: int) -> tuple[TreeProcess, list[int]] | None:
+    def _read(self, pid: int, before: TreeProcess | None) -> tuple[TreeProcess, list[int]] | None:
         """Read a process, and the PIDs of its children where the kernel lists them."""
-        before = self._known.get(pid)
         with self._reader.process(pid) as process:
             if isinstance(process, Missing):
                 return None
@@ -193,7 +184,6 @@ class TreeMeter:
         self._reader.close()
 
     def note_start(self) -> None:
-        """Note that the command was started just now."""
         self._own_peak_bytes = own_peak_bytes()
 
     def scan(self) -> TreeSample:

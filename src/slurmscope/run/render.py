@@ -35,7 +35,6 @@ def title(made: RunReport) -> str:
 
 
 def rows(made: RunReport) -> tuple[LabelledText, ...]:
-    """List what the command used."""
     summary, run = made.report.summary, made.run
     cpu, record = summary.cpu, made.report.record
     job = f", job {record.shown_id}" if record.job_id else ""
@@ -60,7 +59,6 @@ def rows(made: RunReport) -> tuple[LabelledText, ...]:
 
 
 def state(made: RunReport) -> str:
-    """Return how the command ended."""
     run = made.run
     if run.exit_signal:
         return f"killed by {_signal_name(run.exit_signal)}"
@@ -82,7 +80,6 @@ def peak_text(chart: Chart) -> str:
 
 
 def no_findings(made: RunReport) -> str:
-    """Explain why there are no findings."""
     if made.report.summary.run_seconds < MIN_JUDGED_SECONDS:
         return f"Too short to judge: most rules need {format_seconds(MIN_JUDGED_SECONDS)}."
     return "No findings: the measurements show nothing to change."

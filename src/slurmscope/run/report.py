@@ -61,14 +61,11 @@ def measure_run(run: TracedRun) -> Measured:
 
 
 def _gpu_curves(run: TracedRun) -> Iterator[tuple[str, Series]]:
-    columns = {"gpu": [], "gpu_memory": []}  # type: dict[str, list[tuple[float, float]]]
-    for sample in run.gpu_samples:
-        for name, value in (("gpu", sample.utilization_ratio), ("gpu_memory", sample.memory_bytes)):
-            if value is not None:
-                columns[name].append((sample.time_seconds, float(value)))
-    for name, points in columns.items():
+    for name, attribute in (("gpu", "utilization_ratio"), ("gpu_memory", "memory_bytes")):
+        points = {sample.time_seconds: getattr(sample, attribute) for sample in run.gpu_samples}
+        points = {time: float(value) for time, value in points.items() if value is not None}
         if points:
-            yield name, Series((run.host,), tuple(time for time, _ in points), tuple(value for _, value in points))
+            yield name, Series((run.host,), tuple(points), tuple(points.values()))
 
 
 def summarize_run(run: TracedRun, measured: Measured) -> JobSummary:

@@ -227,7 +227,6 @@ class Runner:
         return self._meter.pids()
 
     def terminate(self) -> None:
-        """Ask the command to end."""
         if self._status is None:
             os.kill(self.pid, signal.SIGTERM)
 

@@ -15,6 +15,7 @@ import secrets
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path, folder_path
 from slurmscope.core.errors import (
     CommandError,
     CommandFailed,
@@ -32,11 +33,13 @@ from slurmscope.core.errors import (
     MalformedAnswer,
 )
 from slurmscope.core.log import escape
-from slurmscope.core.settings import one_of, parse_text, setting
-from slurmscope.core.units import parse_positive_seconds
+from slurmscope.core.settings import choice, duration, parse_text, setting
 from slurmscope.http.client.address import ServerAddress, parse_address
 
 OUTPUT_LIMIT_BYTES = 512 * 1024 * 1024
+"""Limit on the output of one command, and of all commands that run at the same time."""
+OWN_OUTPUT_BYTES = 32 * 1024 * 1024
+"""Output that a command may always have, whatever the others print."""
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/slurm/bin"
 
 _FAILURE_LIMIT_BYTES = 64 * 1024
@@ -108,6 +111,32 @@ def command_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {**passed_on, "PATH": SEARCH_PATH, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
 
 
+class OutputRoom:
+    """Limit the memory that all running commands take together."""
+
+    def __init__(self, limit_bytes: int, own_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._own_bytes = own_bytes
+        self._used_bytes = 0
+        self._lock = threading.Lock()
+
+    def take(self, block_bytes: int, *, had_bytes: int) -> bool:
+        """Reserve room for a command that has had some; return whether there is any."""
+        with self._lock:
+            is_modest = had_bytes + block_bytes <= self._own_bytes
+            if not is_modest and self._used_bytes + block_bytes > self.limit_bytes:
+                return False
+            self._used_bytes += block_bytes
+            return True
+
+    def give_back(self, had_bytes: int) -> None:
+        with self._lock:
+            self._used_bytes -= had_bytes
+
+
+_ROOM = OutputRoom(OUTPUT_LIMIT_BYTES, OWN_OUTPUT_BYTES)
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -115,6 +144,7 @@ def run(
     environment: Mapping[str, str],
     stdin: bytes = b"",
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    room: OutputRoom = _ROOM,
 ) -> CommandOutput:
     """Run a command to its end and return its output, or raise an error that names the cause.
 
@@ -124,12 +154,14 @@ def run(
     started = time.monotonic()
     if not argv or not argv[0].startswith("/"):
         raise CommandMissing(argv, f"{escape(argv[0]) if argv else 'the command'} is not an absolute path")
-    output = _Output(name=_name(argv), limit_bytes=output_limit_bytes)
+    output = _Output(name=_name(argv), limit_bytes=output_limit_bytes, room=room)
     with _start(argv, environment, stdin) as child:
         try:
             has_ended = _gather(child, output, started + timeout_seconds)
         except ChildProcessError as error:
             raise CommandFailed(argv, f"the exit code of {_name(argv)} was lost: SIGCHLD is ignored") from error
+        finally:
+            room.give_back(output.stdout.tell())
     if not has_ended:
         raise CommandTimedOut(
             argv, f"{_name(argv)} timed out after {timeout_seconds:g} s and was killed; see --slurm.timeout"
@@ -191,6 +223,7 @@ class _Output:
 
     name: str
     limit_bytes: int
+    room: OutputRoom
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
 
@@ -198,6 +231,8 @@ class _Output:
         """Keep all of it, or raise: a truncated answer is useless."""
         if self.stdout.tell() + len(block) > self.limit_bytes:
             raise MalformedAnswer(f"{self.name} printed more than {self.limit_bytes} bytes")
+        if not self.room.take(len(block), had_bytes=self.stdout.tell()):
+            raise MalformedAnswer(f"{self.name} and other commands printed more than {self.room.limit_bytes} bytes")
         self.stdout.write(block)
 
     def take_stderr(self, block: bytes) -> None:
@@ -312,60 +347,39 @@ def parse_rest_url(given: object) -> ServerAddress:
 class SlurmSettings:
     """How Slurm's commands and slurmrestd are called."""
 
-    bin_path: Path | None = setting(
-        None,
-        help="Folder with Slurm's commands; default is to search PATH.",
-        parse=parse_path,
-        metavar="DIR",
-    )
-    poll_limit: float = setting(
+    bin_path: Path | None = folder_path(None, "Folder with Slurm's commands; default is to search PATH.")
+    poll_limit: float = duration(
         10.0,
-        help="Minimum interval between Slurm calls of the same kind, regardless of the number of scrapes.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
+        "Minimum interval between Slurm calls of the same kind, regardless of the number of scrapes.",
         environment=("POLL_LIMIT",),
     )
-    timeout: float = setting(
-        8.0,
-        help="Timeout for Slurm commands and slurmrestd requests.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-        environment=("CLI_TIMEOUT",),
-    )
-    private_data: str = setting(
+    timeout: float = duration(8.0, "Timeout for Slurm commands and slurmrestd requests.", environment=("CLI_TIMEOUT",))
+    private_data: str = choice(
         "respect",
-        help="Slurm's PrivateData: respect drops series by user, job or account that it hides; ignore exposes them.",
-        parse=one_of("respect", "ignore"),
-        metavar="respect|ignore",
+        ("respect", "ignore"),
+        "Slurm's PrivateData: respect drops series by user, job or account that it hides; ignore exposes them.",
     )
-    backend: str = setting(
+    backend: str = choice(
         "text",
-        help="Source of jobs and nodes: Slurm commands with text or json output, or slurmrestd (rest), which needs"
+        ("text", "json", "rest"),
+        "Source of jobs and nodes: Slurm commands with text or json output, or slurmrestd (rest), which needs"
         " SLURM_BITSTR_LEN=0 in its environment.",
-        parse=one_of("text", "json", "rest"),
-        metavar="text|json|rest",
     )
     rest_url: ServerAddress | None = setting(
         None,
-        help="Address of slurmrestd, for the rest backend: http[s]://HOST:PORT or unix:/PATH.",
+        "Address of slurmrestd, for the rest backend: http[s]://HOST:PORT or unix:/PATH.",
         parse=parse_rest_url,
         metavar="URL",
     )
-    rest_token_file: Path | None = setting(
-        None,
-        help="File with the JSON Web Token for slurmrestd; it is reread when it changes.",
-        parse=parse_path,
-        metavar="FILE",
+    rest_token_file: Path | None = file_path(
+        None, "File with the JSON Web Token for slurmrestd; it is reread when it changes."
     )
     rest_user: str = setting(
-        "",
-        help="User name to send with the token; required by Slurm 22.05 only.",
-        parse=parse_header_word,
-        metavar="USER",
+        "", "User name to send with the token; required by Slurm 22.05 only.", parse=parse_header_word, metavar="USER"
     )
     rest_version: str = setting(
         "",
-        help="API version of slurmrestd, such as v0.0.42; default is the newest that both sides support.",
+        "API version of slurmrestd, such as v0.0.42; default is the newest that both sides support.",
         parse=parse_version,
         metavar="VERSION",
     )

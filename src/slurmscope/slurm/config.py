@@ -11,8 +11,8 @@ from slurmscope.slurm.command import RunCommand
 
 # Labels that would reveal what PrivateData hides from ordinary users.
 _HIDDEN = {
-    "jobs": frozenset({"user", "username", "user_name", "jobid"}),
-    "users": frozenset({"user", "username", "user_name", "jobid"}),
+    "jobs": frozenset({"user", "username", "user_name", "jobid", "slurm_job"}),
+    "users": frozenset({"user", "username", "user_name", "jobid", "slurm_job"}),
     "accounts": frozenset({"account"}),
 }
 ALL_HIDDEN_LABELS = frozenset().union(*_HIDDEN.values())

@@ -3,14 +3,14 @@
 
 ::
 
-    slurm_trace_memory_rss_bytes{jobid="4711",host="n1",pid="812",rank="0",step="0",command="python3"} 52428800
+    slurm_trace_memory_rss_bytes{slurm_job="4711",slurm_node="n1",pid="812",rank="0",...} 52428800
     slurm_proc_mem_usage{jobid="4711",username="ada"} 209715200
 
 The older names have no label for the process: their values are sums over all traced processes of a job.
 
 ::
 
-    slurm_trace_cpu_seconds_total{jobid="4711",host="n1",pid="812",rank="0",step="0",command="python3"} 61.5
+    slurm_trace_cpu_seconds_total{slurm_job="4711",slurm_node="n1",pid="812",rank="0",...} 61.5
     slurmscope_trace_refused_total{reason="owner"} 3
 """
 
@@ -25,7 +25,7 @@ from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge
 from slurmscope.trace.samples import TracedProcess, Traces, TraceSample
 
-LABELS = ("jobid", "host", "pid", "rank", "step", "command")
+LABELS = ("slurm_job", "slurm_node", "pid", "rank", "step", "command")
 
 CPU = counter("slurm_trace_cpu_seconds_total", "CPU time of a traced process in seconds.", *LABELS)
 CORES = gauge("slurm_trace_cpu_cores", "Cores that a traced process kept busy before its last sample.", *LABELS)

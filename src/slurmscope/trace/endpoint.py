@@ -19,7 +19,7 @@ from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.core.units import format_bytes
 from slurmscope.http.server.app import Route, escape, prefers_json
 from slurmscope.http.server.page_slots import PageSlots
-from slurmscope.http.server.request import BadRequest, HttpRequest
+from slurmscope.http.server.request import BadRequest, HttpRequest, peer_group
 from slurmscope.http.server.response import NO_CONTENT, Response, Upload
 from slurmscope.trace.callers import (
     JSON_TYPE,
@@ -201,14 +201,17 @@ BODY_LIMIT_BYTES = 64 * 1024
 PAGES = 4
 """Pages that are made or sent at the same time: one of all processes takes 17 MB."""
 _BLOCK_BYTES = 64 * 1024
-HIDING_LABELS = frozenset({"user", "username", "jobid"})
+HIDING_LABELS = frozenset({"user", "username", "jobid", "slurm_job"})
 """Labels of the processes' series: if PrivateData hides one of them, no process is shown."""
 
 _DONE = Response(status=NO_CONTENT)
 
 
 class TraceReceiver:
-    """Accept posts: authenticate the sender, parse the body, check each sample, and deliver all or none."""
+    """Accept posts: authenticate the sender, parse the body, check each sample, and deliver all or none.
+
+    What is known about the sender without the body limits its posts before the body is parsed.
+    """
 
     def __init__(
         self,
@@ -229,13 +232,6 @@ class TraceReceiver:
         self._deliver = deliver
         self._count_refusal = count_refusal
         self._is_quick = is_quick
-        self._uploads = {
-            (has, is_quick): Upload(
-                limit_bytes=BODY_LIMIT_BYTES, refuse=self.refuse, has_credential=has, is_quick=is_quick
-            )
-            for has in (False, True)
-            for is_quick in (False, True)
-        }
         self._job_posts = limit_posts(limits.posts_per_job)
         self._user_posts = limit_posts(limits.posts_per_user)
 
@@ -243,14 +239,26 @@ class TraceReceiver:
         """Return how the body of a post is read; None for other methods."""
         if request.method != "POST":
             return None
-        return self._uploads[has_credential(request), self._is_quick(request)]
+        return Upload(
+            limit_bytes=BODY_LIMIT_BYTES,
+            refuse=self.refuse,
+            has_credential=has_credential(request),
+            is_quick=self._is_quick(request),
+        )
 
     def receive(self, request: HttpRequest) -> Response:
         """Answer a post: 204, or why it is refused."""
         try:
             _check_media_type(request)
+            if request.credentials is not None:
+                _take(self._user_posts, request.credentials.uid, "user")
             caller = self._find_caller(request)
-            processes = self._checked(caller, _parse(request.body))
+            if caller.job_id is not None:
+                self._limit({caller.job_id}, () if caller.uid is None or request.credentials else (caller.uid,))
+            processes = tuple(self._check(caller, sample) for sample in _parse(request.body))
+            if caller.job_id is None:
+                # Only a sender who may send for a job can use up the posts of that job.
+                self._limit({p.owner.job_id for p in processes}, {p.owner.uid for p in processes})
             self._deliver(processes)
         except Refusal as problem:
             return self.refuse(problem)
@@ -262,14 +270,11 @@ class TraceReceiver:
         logger.debug("trace samples refused", extra=fields(problem.code, code=problem.code, error=problem.message))
         return refusal_response(problem)
 
-    def _checked(self, caller: Caller, samples: tuple[TraceSample, ...]) -> tuple[TracedProcess, ...]:
-        """Check every sample; only a sender who may send for a job can use up the posts of that job."""
-        processes = tuple(self._check(caller, sample) for sample in samples)
-        for job_id in {process.owner.job_id for process in processes}:
+    def _limit(self, job_ids: Collection[int], uids: Collection[int]) -> None:
+        for job_id in job_ids:
             _take(self._job_posts, job_id, "job")
-        for uid in {process.owner.uid for process in processes}:
+        for uid in uids:
             _take(self._user_posts, uid, "user")
-        return processes
 
 
 class TraceEndpoint:
@@ -304,7 +309,7 @@ class TraceEndpoint:
 
     def _show(self, request: HttpRequest, *, has_accounts: bool) -> Response:
         """Return the page; if too many are being sent, that of a client that does not read is dropped."""
-        page = self._pages.take()
+        page = self._pages.take(peer_group(request.peer, request.credentials))
         if page is None:
             return refusal_response(Refusal(503, "unavailable", "Too many pages at the same time.", retry_seconds=1))
         is_json = prefers_json(request.headers.get("accept", ""))

@@ -24,7 +24,7 @@ from slurmscope.core.log import fields
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.http.client.request import ClientRequest, send
 from slurmscope.trace.callers import JSON_TYPE, Refusal
-from slurmscope.trace.samples import TracedProcess
+from slurmscope.trace.samples import FIELDS, TracedProcess
 from slurmscope.trace.settings import TraceLimits
 from slurmscope.trace.store import TraceStore, lifetime_seconds
 from slurmscope.trace.tokens import JobToken, KeyFile
@@ -44,7 +44,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 _RETRIED = frozenset({404, 408, 429, 500, 502, 503, 504})
 """Not now, and perhaps for this job only: the endpoint does not know it yet, or it sends too much."""
 
-_Key = tuple[int, str, int | None]
+_Key = tuple[str, int | None]
 
 
 class _Outcome(enum.Enum):
@@ -80,7 +80,7 @@ class Forwarder:
         self._clock = clock
         self._tls = _tls_context() if address.is_tls else None
         self._lock = threading.Lock()
-        self._pending: dict[_Key, _Waiting] = {}
+        self._pending: dict[int, dict[_Key, _Waiting]] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trace-forward", daemon=True)
         self._failures = 0
@@ -96,13 +96,18 @@ class Forwarder:
         self._thread.join(TIMEOUT_SECONDS)
 
     def put(self, processes: Sequence[TracedProcess]) -> None:
-        """Take samples to be sent, or raise Refusal if too many wait."""
-        now, rate = self._clock(), self._limits.rate
-        new = {_key(process): _Waiting(process, now + lifetime_seconds(process.sample, rate)) for process in processes}
+        """Take samples of one job to be sent, or raise Refusal if too many wait, of all jobs or of this one."""
+        now, limits = self._clock(), self._limits
+        new = {_key(p): _Waiting(p, now + lifetime_seconds(p.sample, limits.rate)) for p in processes}
+        job_id = processes[0].sample.job_id
         with self._lock:
-            if len(self._pending.keys() | new.keys()) > self._limits.processes:
+            known = self._pending.get(job_id, {})
+            added = len(new.keys() - known.keys())
+            if len(known) + added > limits.processes_per_job:
+                raise Refusal(429, "too_many", "Too many samples of this job wait to be forwarded.", retry_seconds=10)
+            if sum(map(len, self._pending.values())) + added > limits.processes:
                 raise Refusal(503, "unavailable", "Too many samples wait to be forwarded.", retry_seconds=10)
-            self._pending.update(new)
+            self._pending[job_id] = known | new
         self._store.count_accepted(len(processes))
 
     @property
@@ -142,20 +147,22 @@ class Forwarder:
         with self._lock:
             pending, self._pending = self._pending, {}
         now = self._clock()
-        fresh = [waiting for waiting in pending.values() if waiting.expires_at > now]
-        for _ in range(len(pending) - len(fresh)):
+        taken = [waiting for samples in pending.values() for waiting in samples.values()]
+        fresh = [waiting for waiting in taken if waiting.expires_at > now]
+        for _ in range(len(taken) - len(fresh)):
             self._store.count_refusal("forward")
         return fresh
 
     def _keep(self, batch: Iterable[_Waiting]) -> None:
         """Keep what could not be sent, unless a newer sample of the process waits already."""
         with self._lock:
-            for waiting in batch:
-                if len(self._pending) < self._limits.processes:
-                    self._pending.setdefault(_key(waiting.process), waiting)
+            room = self._limits.processes - sum(map(len, self._pending.values()))
+            for waiting in islice(batch, max(0, room)):
+                samples = self._pending.setdefault(waiting.process.sample.job_id, {})
+                if len(samples) < self._limits.processes_per_job:
+                    samples.setdefault(_key(waiting.process), waiting)
 
     def _send(self, token: JobToken, batch: Sequence[TracedProcess]) -> _Outcome:
-        """Send samples of one job."""
         signed = self._keys.sign(token)
         if signed is None:
             return self._fail("there is no key to sign job tokens with")
@@ -182,7 +189,7 @@ class Forwarder:
 
 
 def _key(process: TracedProcess) -> _Key:
-    return process.sample.job_id, process.host, process.sample.pid
+    return process.host, process.sample.pid
 
 
 def _batches(samples: list[_Waiting]) -> Iterator[list[_Waiting]]:
@@ -193,24 +200,8 @@ def _batches(samples: list[_Waiting]) -> Iterator[list[_Waiting]]:
 
 def _encode(process: TracedProcess) -> dict[str, object]:
     """Return a sample as senders write it, with the node's name instead of what the sender said."""
-    sample = process.sample
-    values = {
-        "job_id": sample.job_id,
-        "pid": sample.pid,
-        "cpus": sample.cpu_percent,
-        "threads": sample.threads,
-        "mem": sample.memory_bytes,
-        "read_bytes": sample.read_bytes,
-        "write_bytes": sample.write_bytes,
-        "hostname": process.host,
-        "command": sample.command,
-        "rank": sample.rank,
-        "step_id": sample.step,
-        "cpu_seconds": sample.cpu_seconds,
-        "interval": sample.interval_seconds,
-        "time": sample.time_seconds,
-        "start_time": sample.start_time_seconds,
-    }
+    sample = process.sample._replace(host=process.host, user=None)
+    values = {key: getattr(sample, attribute) for key, (attribute, _) in FIELDS.items()}
     return {key: value for key, value in values.items() if value is not None}
 
 

@@ -18,7 +18,6 @@ from slurmscope.trace.settings import NodeTraceSettings, check_forwarding
 
 
 def collect(options: NoOptions, *, traces: Traces) -> Iterator[Family]:  # noqa: ARG001 - the protocol
-    """Yield one series per process and value."""
     yield from trace_families(traces)
 
 
@@ -47,7 +46,7 @@ def _open(host: Host) -> Running:
     # Imported here: most nodes trace nothing, and need no server on a socket.
     from slurmscope.trace.node_endpoint import NodeTracing
 
-    tracing = NodeTracing(settings, jobs, paths.below_root(paths.procfs))
+    tracing = NodeTracing(settings.socket, settings, jobs, paths.below_root(paths.procfs))
     stack = ExitStack()
     stack.enter_context(tracing.open())
     return Running(readings=share(tracing.read), close=stack.close)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ WAIT_SECONDS = 3.0
 """How long a sender waits until the agent has found its job: a new one is found within a second."""
 
 _PAUSE_SECONDS = 0.1
-_PARALLEL_WAITS = 8
+_PARALLEL_WAITS, _WAITS_OF_USER = 24, 8
 
 
 class SenderFinder:
@@ -104,7 +105,8 @@ class SenderFinder:
         self._read_cgroup = read_cgroup
         self._clock = clock
         self._sleep = sleep
-        self._waiting = threading.BoundedSemaphore(_PARALLEL_WAITS)
+        self._lock = threading.Lock()
+        self._waiting: Counter[int] = Counter()
 
     def find(self, request: HttpRequest) -> Caller:
         """Return the job and the user of a sender, or raise Refusal."""
@@ -119,7 +121,6 @@ class SenderFinder:
         return Caller(way=SOCKET, uid=job.uid, job_id=job.key.job_id, node=node)
 
     def last_jobs(self) -> NodeJobs:
-        """Return the jobs of the last reading."""
         return _jobs_of(self._jobs.wait(0.0))
 
     def current_jobs(self) -> NodeJobs:
@@ -136,12 +137,21 @@ class SenderFinder:
         jobs = self.last_jobs()
         if (job := _match(jobs.jobs, claim, sender)) is not None:
             return job, jobs
-        if not self._waiting.acquire(blocking=False):
-            raise Refusal(503, "unavailable", "Too many senders wait for their job to be found.", retry_seconds=1)
-        try:
+        with self._wait_of(sender.uid):
             return self._wait_for_job(claim, sender)
+
+    @contextmanager
+    def _wait_of(self, uid: int) -> Iterator[None]:
+        """Let few senders of a user wait, and few in all: each takes a thread."""
+        with self._lock:
+            if self._waiting[uid] >= _WAITS_OF_USER or self._waiting.total() >= _PARALLEL_WAITS:
+                raise Refusal(503, "unavailable", "Too many senders wait for their job to be found.", retry_seconds=1)
+            self._waiting[uid] += 1
+        try:
+            yield
         finally:
-            self._waiting.release()
+            with self._lock:
+                self._waiting -= Counter((uid,))
 
     def _wait_for_job(self, claim: Membership | None, sender: PeerCredentials) -> tuple[JobUse | None, NodeJobs]:
         """Read the jobs again, until the job appears with its user: new jobs and processes take a moment."""
@@ -183,8 +193,8 @@ CLOSE_SECONDS = 1.0
 
 
 class NodeTracing:
-    def __init__(self, settings: NodeTraceSettings, jobs: SharedReading, procfs_root: Path) -> None:
-        """Start empty; ``open`` makes the socket."""
+    def __init__(self, path: Path, settings: NodeTraceSettings, jobs: SharedReading, procfs_root: Path) -> None:
+        self._path = path
         self._settings = settings
         self._limits = limits_of(settings)
         self._store = TraceStore(self._limits)
@@ -193,11 +203,8 @@ class NodeTracing:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Accept samples until the block ends; do nothing if no socket is configured."""
-        path = self._settings.socket
-        if path is None:
-            yield
-            return
+        """Accept samples until the block ends."""
+        path = self._path
         with ExitStack() as stack:
             deliver = self._store.put
             if self._settings.forward is not None and self._settings.key_file is not None:
@@ -215,7 +222,7 @@ class NodeTracing:
             listener = open_unix_listener(path)
             stack.callback(remove_socket, path, path.stat().st_ino)
             server = Server(
-                SocketApp(receiver),
+                lambda request: receiver.receive(request) if request.method == "POST" else _not_a_post(),
                 sockets=(listener,),
                 find_upload=receiver.find_upload,
                 max_connections=MAX_CONNECTIONS,
@@ -229,8 +236,6 @@ class NodeTracing:
 
         The last sample of a process has its final totals, and arrives when the job is about to end.
         """
-        if self._settings.socket is None:
-            return Traces()
         jobs = self._senders.current_jobs().jobs if len(self._store) else ()
         known = {job.key.job_id for job in jobs}
         return Traces(
@@ -254,13 +259,5 @@ class NodeTracing:
         return TracedProcess(RunningJobOwner(job_id, uid, user), node, caller.way, sample)
 
 
-class SocketApp:
-    """Answer requests on the socket: posts on any path, nothing else."""
-
-    def __init__(self, receiver: TraceReceiver) -> None:
-        self._receiver = receiver
-
-    def __call__(self, request: HttpRequest) -> Response:
-        if request.method != "POST":
-            return text_response(405, "This socket accepts trace samples only.", ("Allow", "POST"))
-        return self._receiver.receive(request)
+def _not_a_post() -> Response:
+    return text_response(405, "This socket accepts trace samples only.", ("Allow", "POST"))

@@ -10,6 +10,7 @@ No column holds text that a user can choose freely, so no job can forge a row.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -23,7 +24,7 @@ from slurmscope.core.tres import parse_tres
 from slurmscope.exporter.collector import SLOW_SECONDS, Reading
 from slurmscope.exporter.reading import SharedReading, Snapshot
 from slurmscope.trace.callers import Refusal
-from slurmscope.trace.samples import JobOwners, RunningJobOwner
+from slurmscope.trace.samples import RunningJobOwner
 
 SEPARATOR = "\x1f"
 COLUMNS = ("JobID", "UserID", "UserName", "Account", "State", "NodeList", "NumCPUs", "tres-alloc")
@@ -40,21 +41,17 @@ OWNER_ARGUMENTS = (
 _NOTHING = frozenset({"", "N/A", "(null)"})
 
 
-def parse_owners(answer: bytes) -> JobOwners:
-    """Parse the output of squeue; an invalid row is counted and skipped."""
+def parse_owners(answer: bytes) -> Mapping[int, RunningJobOwner]:
+    """Parse the output of squeue; an invalid row is skipped."""
     if answer and not answer.endswith(b"\n"):
         raise MalformedAnswer("squeue: the answer ends in the middle of a line")
     rows = answer.decode("utf-8", "surrogateescape").split("\n")[:-1]
     jobs: dict[int, RunningJobOwner] = {}
-    unreadable_rows = 0
     for row in rows:
-        try:
+        with contextlib.suppress(ValueError):
             owner = _parse_row(row.split(SEPARATOR))
-        except ValueError:
-            unreadable_rows += 1
-        else:
             jobs[owner.job_id] = owner
-    return JobOwners(jobs, unreadable_rows)
+    return jobs
 
 
 def _parse_row(fields: list[str]) -> RunningJobOwner:
@@ -75,14 +72,13 @@ HOST_ARGUMENTS = ("--noheader", "--all", "--Node", f"--Format=NodeList:{SEPARATO
 
 
 def parse_hosts(answer: bytes) -> Mapping[str, str]:
-    """Return the short host name by node name."""
     if answer and not answer.endswith(b"\n"):
         raise MalformedAnswer("sinfo: the answer ends in the middle of a line")
     pairs = (line.partition(SEPARATOR) for line in answer.decode("utf-8", "replace").splitlines())
     return {node: host.partition(".")[0] for node, separator, host in pairs if separator and node and host}
 
 
-def _read_owners(slurm: Sources) -> JobOwners:
+def _read_owners(slurm: Sources) -> Mapping[int, RunningJobOwner]:
     owners = parse_owners(slurm.run("squeue", OWNER_ARGUMENTS))
     slurm.require_all_jobs()
     return owners
@@ -198,11 +194,11 @@ class OwnerFinder:
         with self._lock:
             if not snapshot.has_value:
                 self._known, self._version = {}, 0
-            elif snapshot.version != self._version and isinstance(snapshot.value, JobOwners):
+            elif snapshot.version != self._version and isinstance(snapshot.value, Mapping):
                 self._version = snapshot.version
                 seen_at = snapshot.taken_at
                 kept = {job: item for job, item in self._known.items() if seen_at - item[1] <= self._grace_seconds}
-                self._known = kept | {job: (owner, seen_at) for job, owner in snapshot.value.jobs.items()}
+                self._known = kept | {job: (owner, seen_at) for job, owner in snapshot.value.items()}
         return snapshot
 
 

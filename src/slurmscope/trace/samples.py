@@ -54,13 +54,6 @@ class RunningJobOwner(NamedTuple):
     memory_bytes: int | None = None
 
 
-class JobOwners(NamedTuple):
-    """The running jobs by job ID; ``unreadable_rows`` counts rows that could not be parsed."""
-
-    jobs: Mapping[int, RunningJobOwner]
-    unreadable_rows: int = 0
-
-
 class TracedProcess(NamedTuple):
     """The latest sample of a process with the node and the owner that Slurm or the kernel names.
 
@@ -144,7 +137,7 @@ def _parse_sample(item: object) -> TraceSample:
         raise MalformedSample("A sample is not a JSON object.")
     values: dict[str, Any] = {}
     for key, given in item.items():
-        if given is not None and (field := _FIELDS.get(key)) is not None:
+        if given is not None and (field := FIELDS.get(key)) is not None:
             attribute, parse = field
             values[attribute] = parse(key, given)
     if "job_id" not in values:
@@ -193,7 +186,7 @@ def _text(limit_bytes: int) -> _Number:
     return parse
 
 
-_FIELDS: dict[str, tuple[str, _Number]] = {
+FIELDS: dict[str, tuple[str, _Number]] = {
     "job_id": ("job_id", _whole(1, 2**32 - 1)),
     # 0 is what an older release of the wrapper of the Slurm exporter sends.
     "pid": ("pid", _whole(0, 2**22)),

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import setting
+from slurmscope.core.settings import duration, setting
 from slurmscope.core.units import parse_seconds
 from slurmscope.exporter.output_settings import parse_telemetry_path
 from slurmscope.http.client.address import ServerAddress, parse_address
@@ -22,26 +22,20 @@ def parse_rate(given: object) -> float:
     return parse_seconds(given) or DEFAULT_RATE_SECONDS
 
 
-def parse_url(given: object) -> ServerAddress:
-    """Parse the address of the cluster exporter's trace endpoint."""
-    return parse_address(given)
-
-
 def _rate() -> float:
-    return setting(
+    return duration(
         DEFAULT_RATE_SECONDS,
-        help="Sample interval of senders that do not state theirs; a sample expires after three intervals.",
+        "Sample interval of senders that do not state theirs; a sample expires after three intervals.",
         parse=parse_rate,
-        metavar="DURATION",
     )
 
 
 def _processes() -> int:
     return setting(
         50_000,
-        help="Maximum number of traced processes; one user may have a fifth of them, one job a twenty-fifth. "
-        "Limits of posts per second follow: a fiftieth of it for a user (at least 100), a five-hundredth for a job "
-        "(at least 10).",
+        "Maximum number of traced processes; one user may have a fifth of them, one job a twenty-fifth. "
+        "As many may be new in an hour. Limits of posts per second follow: a fiftieth of it for a user (at least 100), "
+        "a five-hundredth for a job (at least 10).",
         metavar="COUNT",
     )
 
@@ -77,26 +71,20 @@ class TraceSettings:
 
     rate: float = _rate()
     processes: int = _processes()
-    enabled: bool = setting(False, help="Accept samples of traced processes from jobs.")
-    path: str = setting("/trace", help="Path of the trace endpoint.", parse=parse_telemetry_path, metavar="PATH")
-    key_file: Path | None = setting(
-        None,
-        help="File with the keys of job tokens, made by slurmscope trace key; without it, tokens are refused.",
-        parse=parse_path,
-        metavar="FILE",
+    enabled: bool = setting(False, "Accept samples of traced processes from jobs.")
+    path: str = setting("/trace", "Path of the trace endpoint.", parse=parse_telemetry_path, metavar="PATH")
+    key_file: Path | None = file_path(
+        None, "File with the keys of job tokens, made by slurmscope trace key; without it, tokens are refused."
     )
-    munge: bool = setting(True, help="Accept samples with a munge credential.")
+    munge: bool = setting(True, "Accept samples with a munge credential.")
     plain_networks: tuple[Network, ...] = setting(
         (),
-        help="Network from which samples are accepted without a credential, such as 127.0.0.0/8; repeatable.",
+        "Network from which samples are accepted without a credential, such as 127.0.0.0/8; repeatable.",
         parse=parse_networks,
         metavar="NETWORK",
     )
-    grace: float = setting(
-        30.0,
-        help="How long samples of a job are still accepted and exposed after its end.",
-        parse=parse_seconds,
-        metavar="DURATION",
+    grace: float = duration(
+        30.0, "How long samples of a job are still accepted and exposed after its end.", parse=parse_seconds
     )
 
 
@@ -106,23 +94,17 @@ class NodeTraceSettings:
 
     rate: float = _rate()
     processes: int = _processes()
-    socket: Path | None = setting(
-        None,
-        help="Unix socket on which to accept samples of traced processes; without it, none are accepted.",
-        parse=parse_path,
-        metavar="FILE",
+    socket: Path | None = file_path(
+        None, "Unix socket on which to accept samples of traced processes; without it, none are accepted."
     )
     forward: ServerAddress | None = setting(
         None,
-        help="URL of the trace endpoint of the cluster exporter, which then exposes the samples instead of this agent.",
-        parse=parse_url,
+        "URL of the trace endpoint of the cluster exporter, which then exposes the samples instead of this agent.",
+        parse=parse_address,
         metavar="URL",
     )
-    key_file: Path | None = setting(
-        None,
-        help="File with the keys of job tokens, the same as the cluster exporter's; needed with trace.forward.",
-        parse=parse_path,
-        metavar="FILE",
+    key_file: Path | None = file_path(
+        None, "File with the keys of job tokens, the same as the cluster exporter's; needed with trace.forward."
     )
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the latest sample of each traced process until it expires, within limits."""
+"""Keep the latest sample of each traced process until it expires, within limits.
+
+A process is new if one of the labels of its series is: a job could make ever new series of one PID as well.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.trace.callers import REASONS, Refusal
 from slurmscope.trace.samples import TracedProcess, TraceSample
 from slurmscope.trace.settings import TraceLimits
 
+HOUR_SECONDS = 3600.0
 LIFETIME_INTERVALS = 3.0
 SHORTEST_LIFETIME_SECONDS = 5.0
 LONGEST_LIFETIME_SECONDS = 900.0
@@ -32,12 +37,13 @@ class TraceStore:
     """Traced processes by job, host and PID; every method may be called from any thread."""
 
     def __init__(self, limits: TraceLimits, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start empty."""
         self.accepted = 0
         self.last_put_at = -math.inf
         self._refused: Counter[str] = Counter()
         self._limits = limits
         self._clock = clock
+        self._new_of_job = _per_hour(limits.processes_per_job, clock)
+        self._new_of_user = _per_hour(limits.processes_per_user, clock)
         self._lock = threading.Lock()
         self._jobs: dict[int, dict[_Key, _Entry]] = {}
         self._users: Counter[int] = Counter()
@@ -46,7 +52,6 @@ class TraceStore:
 
     @property
     def refused(self) -> dict[str, int]:
-        """Return the number of refused posts by reason."""
         with self._lock:
             return dict(self._refused)
 
@@ -66,8 +71,10 @@ class TraceStore:
             # Not at every post that finds no room: the cost of a flood must not grow with what is stored.
             if now >= self._purge_at:
                 self._purge(now)
-            if problem := self._find_excess(processes):
-                raise Refusal(429, "too_many", problem, retry_seconds=self._limits.rate)
+            new = [process for process in processes if not self._is_known(process)]
+            if new:
+                self._check_room(new)
+                self._count_new(new)
             for process in processes:
                 self._put_one(process, now)
             self.accepted += len(processes)
@@ -97,27 +104,36 @@ class TraceStore:
             return
         entries[key] = _Entry(process, now + lifetime_seconds(sample, self._limits.rate))
 
-    def _find_excess(self, processes: Sequence[TracedProcess]) -> str:
-        if len(processes) == 1 and (processes[0].host, processes[0].sample.pid) in self._jobs.get(
-            processes[0].sample.job_id, ()
-        ):
-            return ""
-        new = {
+    def _is_known(self, process: TracedProcess) -> bool:
+        entry = self._jobs.get(process.sample.job_id, {}).get((process.host, process.sample.pid))
+        return entry is not None and _further_labels(entry.process) == _further_labels(process)
+
+    def _check_room(self, new: Sequence[TracedProcess]) -> None:
+        added = {
             (p.owner.uid, p.sample.job_id, p.host, p.sample.pid)
-            for p in processes
+            for p in new
             if (p.host, p.sample.pid) not in self._jobs.get(p.sample.job_id, ())
         }
-        if not new:
-            return ""
-        of_user, of_job = Counter(uid for uid, *_ in new), Counter(job_id for _, job_id, *_ in new)
-        limits = self._limits
-        if self._size + len(new) > limits.processes:
-            return f"More than {limits.processes} processes are traced."
-        if any(self._users[uid] + count > limits.processes_per_user for uid, count in of_user.items()):
-            return f"More than {limits.processes_per_user} processes of this user are traced."
-        if any(len(self._jobs.get(job, ())) + count > limits.processes_per_job for job, count in of_job.items()):
-            return f"More than {limits.processes_per_job} processes of this job are traced."
-        return ""
+        of_user, of_job = Counter(uid for uid, *_ in added), Counter(job_id for _, job_id, *_ in added)
+        limits, problem = self._limits, ""
+        if self._size + len(added) > limits.processes:
+            problem = f"More than {limits.processes} processes are traced."
+        elif any(self._users[uid] + count > limits.processes_per_user for uid, count in of_user.items()):
+            problem = f"More than {limits.processes_per_user} processes of this user are traced."
+        elif any(len(self._jobs.get(job, ())) + count > limits.processes_per_job for job, count in of_job.items()):
+            problem = f"More than {limits.processes_per_job} processes of this job are traced."
+        if problem:
+            raise Refusal(429, "too_many", problem, retry_seconds=limits.rate)
+
+    def _count_new(self, new: Sequence[TracedProcess]) -> None:
+        for what, buckets, keys in (
+            ("job", self._new_of_job, Counter(p.sample.job_id for p in new)),
+            ("user", self._new_of_user, Counter(p.owner.uid for p in new)),
+        ):
+            for key, count in keys.items():
+                if wait_seconds := buckets.take(key, count):
+                    problem = f"This {what} traces too many new processes an hour."
+                    raise Refusal(429, "too_many", problem, retry_seconds=wait_seconds)
 
     def _purge(self, now: float) -> None:
         self._purge_at = now + _PURGE_SECONDS
@@ -139,6 +155,15 @@ class TraceStore:
             del self._users[uid]
         if not entries:
             del self._jobs[job_id]
+
+
+def _per_hour(count: int, clock: Callable[[], float]) -> TokenBuckets:
+    return TokenBuckets(count / HOUR_SECONDS, count, clock=clock)
+
+
+def _further_labels(process: TracedProcess) -> tuple[object, ...]:
+    """Return the labels of a process beside its job, host and PID."""
+    return process.sample.rank, process.sample.step, process.sample.command
 
 
 def lifetime_seconds(sample: TraceSample, rate: float) -> float:

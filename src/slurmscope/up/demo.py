@@ -109,7 +109,7 @@ def run_demo(
         stack.enter_context(_record_workloads(workloads, exporters, recorder, is_recorded, is_ready))
         up = UpParts(
             families=partial(recording_families, recorder),
-            charts=ClusterCharts(recorder.series()),
+            charts=ClusterCharts(recorder.series().read_cluster),
             scripts=_SimulatedScripts(),
             demo_views=make_views(demo.cluster),
         )
@@ -153,8 +153,6 @@ def make_views(cluster: SimulatedCluster) -> tuple[DemoView, ...]:
 
 
 class _SimulatedScripts:
-    """Make a script for each job."""
-
     def read(self, record: JobRecord) -> JobScript:
         return add_findings(JobScript(text=make_script(record)), record)
 
@@ -232,8 +230,6 @@ def _fill_first(archive: Archive, maker: ReportMaker, accounting: JoinedAccounti
 
 
 class _Filler:
-    """Archive jobs batch by batch."""
-
     def __init__(self, archive: Archive, maker: ReportMaker, records: Sequence[JobRecord]) -> None:
         self._archive = archive
         self._maker = maker

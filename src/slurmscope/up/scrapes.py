@@ -229,7 +229,6 @@ class OwnCollectors:
             recorder.record_families(self._wall_clock(), families)
 
     def close(self) -> None:
-        """Stop background reading."""
         self._features.close()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 
-from slurmscope.core.config import parse_path
+from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.hostlist import expand_hosts
 from slurmscope.core.settings import Section, parse_list, setting
@@ -90,23 +90,19 @@ def is_loopback(host: str) -> bool:
 class UpSettings:
     """What slurmscope up records."""
 
-    cluster: bool = setting(True, help="Record cluster metrics.")
-    node: bool = setting(True, help="Record the jobs of this host, as slurmscope node does.")
+    cluster: bool = setting(True, "Record cluster metrics.")
+    node: bool = setting(True, "Record the jobs of this host, as slurmscope node does.")
     targets: tuple[Target, ...] = setting(
         (),
-        help="Node agent to scrape, for its own nodes only: http://n1:9798/metrics or "
-        "n[1-4]=http://10.0.0.1:9798/metrics.",
+        "Node agent to scrape, for its own nodes only: http://n1:9798/metrics or n[1-4]=http://10.0.0.1:9798/metrics.",
         parse=parse_targets,
         metavar="[NODE=]URL",
     )
-    bearer_token_file: Path | None = setting(
-        None,
-        help="File with the bearer token for node agents; {node} in it is replaced by the node's name.",
-        parse=parse_path,
-        metavar="FILE",
+    bearer_token_file: Path | None = file_path(
+        None, "File with the bearer token for node agents; {node} in it is replaced by the node's name."
     )
     bearer_token_over_http: bool = setting(
-        False, help="Send the bearer token to other hosts without TLS, where the network can read it."
+        False, "Send the bearer token to other hosts without TLS, where the network can read it."
     )
     timeout: float = 10.0
     """Timeout for scraping a node agent."""
@@ -124,7 +120,6 @@ class UpSettings:
 
 
 def up_sections() -> Iterator[Section]:
-    """Yield the settings of slurmscope up."""
     # Imported here: only this function needs the agent.
     from slurmscope.node.settings import NodeSettings
 

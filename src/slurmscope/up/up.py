@@ -77,7 +77,7 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
         yield UpParts(
             families=partial(recording_families, recorder, counts),
             problems=problems,
-            charts=ClusterCharts(recorder.series()),
+            charts=ClusterCharts(recorder.series().read_cluster),
         )
 
 

@@ -9,6 +9,10 @@
  *   hang nvmlDeviceGetUtilizationRates         never returns
  *   crash nvmlDeviceGetName@1                  dies
  *   process 0 4711 1048576                     a process with a context for computing
+ *   gpm 0 1 58.4                               what hardware counter 1 (of nvml.h) gives between any two samples
+ *   samples 0 40 60 80                         new samples of the utilization gauge at each call
+ *   share 0 4711 30                            the utilization of a process
+ *   field 0 74 3000000000                      the value of a field
  *
  * Like the real library it dies on a handle that is NULL. Every call is noted in the file named by FAKE_NVML_LOG.
  */
@@ -17,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
@@ -31,6 +36,14 @@ typedef struct { ull total, free, used; } memory_t;
 typedef struct { uint version; ull total, reserved, free, used; } memory_v2_t;
 typedef struct { uint version, sensor; int temperature; } temperature_t;
 typedef struct { uint pid; ull memory; uint gpu_instance, compute_instance; } process_t;
+typedef struct { uint version, is_supported; } support_t;
+typedef struct { int device; } gpm_sample_t;
+typedef struct { uint id; int code; double value; const char *names[3]; } gpm_metric_t;
+typedef struct { uint version, count; gpm_sample_t *first, *second; gpm_metric_t metrics[]; } gpm_get_t;
+typedef union { double real; ull whole; } value_t;
+typedef struct { ull micros; value_t value; } sample_t;
+typedef struct { uint pid; ull micros; uint sm, memory, encoder, decoder; } share_t;
+typedef struct { uint id, scope; long long micros, latency; uint type; int code; value_t value; } field_t;
 
 static FILE *scenario(void)
 {
@@ -295,4 +308,121 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *h, uint index, void **instance)
 	int device = device_of(h), code = behave("nvmlDeviceGetMigDeviceHandleByIndex", device);
 	*instance = code || index >= setting("mig", device) ? NULL : handle_of(100 * (device + 1) + (int)index);
 	return code ? code : *instance ? SUCCESS : NOT_FOUND;
+}
+
+/* Find the lines "verb device ..." and return the text after the device of the one with this number, or of any. */
+static int find_number(const char *verb, int device, uint wanted, char *rest)
+{
+	char line[LINE], head[64];
+	int found = 0;
+	FILE *file = scenario();
+	snprintf(head, sizeof head, "%s %d ", verb, device);
+	while (file && fgets(line, sizeof line, file)) {
+		if (strncmp(line, head, strlen(head)) || (wanted && strtoul(line + strlen(head), NULL, 10) != wanted))
+			continue;
+		found = 1;
+		snprintf(rest, LINE, "%s", line + strlen(head));
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+static ull now_micros(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return now.tv_sec * 1000000ULL + now.tv_nsec / 1000;
+}
+
+int nvmlGpmQueryDeviceSupport(void *h, support_t *support)
+{
+	char rest[LINE];
+	int device = device_of(h), code = behave("nvmlGpmQueryDeviceSupport", device);
+	support->is_supported = find_number("gpm", device < 100 ? device : device / 100 - 1, 0, rest);
+	return code;
+}
+
+int nvmlGpmSampleAlloc(gpm_sample_t **sample)
+{
+	*sample = calloc(1, sizeof **sample);
+	return behave("nvmlGpmSampleAlloc", ALL);
+}
+
+int nvmlGpmSampleFree(gpm_sample_t *sample)
+{
+	free(sample);
+	return behave("nvmlGpmSampleFree", ALL);
+}
+
+int nvmlGpmSampleGet(void *h, gpm_sample_t *sample)
+{
+	sample->device = device_of(h);
+	return behave("nvmlGpmSampleGet", sample->device);
+}
+
+int nvmlGpmMigSampleGet(void *h, uint instance, gpm_sample_t *sample)
+{
+	sample->device = 1000 * (device_of(h) + 1) + (int)instance;
+	return behave("nvmlGpmMigSampleGet", device_of(h));
+}
+
+int nvmlGpmMetricsGet(gpm_get_t *get)
+{
+	char rest[LINE];
+	uint number;
+	for (uint i = 0; i < get->count; i++) {
+		gpm_metric_t *metric = &get->metrics[i];
+		int is_known = find_number("gpm", get->second->device, metric->id, rest);
+		metric->code = is_known && sscanf(rest, "%u %lf", &number, &metric->value) == 2 ? SUCCESS : NOT_SUPPORTED;
+	}
+	return behave("nvmlGpmMetricsGet", get->second->device);
+}
+
+int nvmlDeviceGetSamples(void *h, int kind, ull seen, uint *type, uint *size, sample_t *list)
+{
+	char rest[LINE];
+	int device = device_of(h), code = behave("nvmlDeviceGetSamples", device);
+	uint found = 0, room = *size;
+	(void)kind, (void)seen;
+	*type = 1;
+	if (code || !find_number("samples", device, 0, rest))
+		return code ? code : NOT_SUPPORTED;
+	for (char *word = strtok(rest, " \n"); word; word = strtok(NULL, " \n"), found++)
+		if (list && found < room)
+			list[found] = (sample_t){ now_micros() + found, { .whole = strtoull(word, NULL, 10) } };
+	*size = found;
+	return SUCCESS;
+}
+
+int nvmlDeviceGetProcessUtilization(void *h, share_t *list, uint *size, ull seen)
+{
+	char line[LINE];
+	int wanted = device_of(h), code = behave("nvmlDeviceGetProcessUtilization", wanted), device;
+	uint pid, share, found = 0;
+	FILE *file = code ? NULL : scenario();
+	(void)seen;
+	while (file && fgets(line, sizeof line, file)) {
+		if (sscanf(line, "share %d %u %u", &device, &pid, &share) != 3 || device != wanted)
+			continue;
+		if (list && found < *size)
+			list[found] = (share_t){ pid, now_micros(), share, 0, 0, 0 };
+		found++;
+	}
+	if (file)
+		fclose(file);
+	*size = found;
+	return code ? code : list ? SUCCESS : found ? INSUFFICIENT_SIZE : NOT_FOUND;
+}
+
+int nvmlDeviceGetFieldValues(void *h, int count_, field_t *fields)
+{
+	char rest[LINE];
+	int device = device_of(h);
+	uint number;
+	for (int i = 0; i < count_; i++) {
+		int is_known = find_number("field", device, fields[i].id, rest);
+		fields[i].code = is_known && sscanf(rest, "%u %llu", &number, &fields[i].value.whole) == 2 ? SUCCESS : NOT_SUPPORTED;
+	}
+	return behave("nvmlDeviceGetFieldValues", device);
 }

@@ -162,8 +162,10 @@ def test_missing_texts_are_empty_and_odd_bytes_replaced() -> None:
     assert ("1002", "", "", "\ufffd") == (job.user, job.account, job.submit_line, job.name)
 
 
-def test_resized_record_ends_no_job() -> None:
-    assert decode_record("lab", {**JOB, "state": 1 << 13}, (), TRES) is None
+def test_part_before_a_resize_has_its_own_end() -> None:
+    part = decode_record("lab", {**JOB, "state": 1 << 13}, (), TRES)
+
+    assert ("RESIZING", JOB["time_end"]) == (part.state, part.end_seconds)
 
 
 def test_restarts_are_read_where_the_table_has_them() -> None:

@@ -236,8 +236,10 @@ class TestRecord:
         assert 7 == read_suspended(State="RUNNING", End="Unknown", Suspended="00:00:07")
         assert 0 == read_suspended(State="PENDING", Start="Unknown", AllocTRES="", Suspended="00:00:07")
 
-    def test_resizing_is_no_run_of_its_own(self) -> None:
-        assert [12] == [job.cpus for job in read({**JOB, "State": "RESIZING"}, {**JOB, "AllocTRES": "cpu=12"})]
+    def test_part_before_a_resize_has_its_own_size_and_end(self) -> None:
+        part, _ = read({**JOB, "State": "RESIZING"}, {**JOB, "AllocTRES": "cpu=12"})
+
+        assert ("RESIZING", read_one().cpus, read_one().end_seconds) == (part.state, part.cpus, part.end_seconds)
 
     @pytest.mark.parametrize("odd", ["gres/gpu=lots", "=", "cpu"])
     def test_odd_resources_cost_only_themselves(self, odd: str) -> None:

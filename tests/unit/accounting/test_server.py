@@ -15,7 +15,13 @@ import pytest
 from slurmscope.accounting.database import DatabaseAccounting
 from slurmscope.accounting.sacct import SacctAccounting, open_accounting
 from slurmscope.accounting.server import open_session, read_password
-from slurmscope.accounting.settings import AccountingSettings, parse_host, parse_name, parse_port
+from slurmscope.accounting.settings import (
+    AccountingSettings,
+    DatabaseAddress,
+    parse_database_address,
+    parse_host,
+    parse_name,
+)
 from slurmscope.core.errors import ConfigError, MissingExtraError, ServerRefused, ServerTimedOut, SourceError
 
 PASSWORD = "tell-nobody-9d1c"
@@ -52,7 +58,7 @@ def server(answer: Callable[[socket.socket], None]) -> Iterator[int]:
 
 
 def ask(port: int, password_file: Path, timeout: float = 1.0) -> SourceError:
-    settings = AccountingSettings(host="127.0.0.1", port=port, password_file=password_file, timeout=timeout)
+    settings = AccountingSettings(host=DatabaseAddress("127.0.0.1", port), password_file=password_file, timeout=timeout)
     with pytest.raises(SourceError) as caught:
         DatabaseAccounting(settings).read_jobs([1])
     assert PASSWORD not in str(caught.value)
@@ -71,7 +77,7 @@ def test_server_that_is_unreachable_is_reported(password_file: Path) -> None:
 
 
 def test_missing_socket_is_reported(password_file: Path, tmp_path: Path) -> None:
-    settings = AccountingSettings(socket=tmp_path / "none.sock", password_file=password_file)
+    settings = AccountingSettings(host=DatabaseAddress(socket=f"{tmp_path}/none.sock"), password_file=password_file)
 
     with pytest.raises(ServerRefused, match=r"none\.sock"), open_session(settings):
         pass
@@ -140,8 +146,10 @@ def test_database_is_queried_where_there_is_a_password(settings: AccountingSetti
         (parse_name, "a;b"),
         (parse_host, "a'b"),
         (parse_host, ""),
-        (parse_port, "0"),
-        (parse_port, "65536"),
+        (parse_database_address, "dbd:0"),
+        (parse_database_address, "dbd:65536"),
+        (parse_database_address, "::1"),
+        (parse_database_address, ""),
     ],
 )
 def test_odd_settings_are_rejected(parse: Callable[[object], object], given: str) -> None:
@@ -150,7 +158,21 @@ def test_odd_settings_are_rejected(parse: Callable[[object], object], given: str
 
 
 def test_good_settings_are_read() -> None:
-    assert ("slurm_acct_db", "10.1.%", 3306) == (parse_name("slurm_acct_db"), parse_host("10.1.%"), parse_port("3306"))
+    assert ("slurm_acct_db", "10.1.%") == (parse_name("slurm_acct_db"), parse_host("10.1.%"))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("dbd", ("dbd", 3306, "")),
+        ("dbd.example.org:3307", ("dbd.example.org", 3307, "")),
+        ("[::1]:3307", ("::1", 3307, "")),
+        ("/run/mysqld/mysqld.sock", ("localhost", 3306, "/run/mysqld/mysqld.sock")),
+    ],
+)
+def test_address_of_a_database_is_a_host_a_port_or_a_socket(given: str, expected: tuple[str, int, str]) -> None:
+    assert DatabaseAddress(*expected) == parse_database_address(given)
+    assert given == str(parse_database_address(given))
 
 
 class _Connection:
@@ -197,7 +219,7 @@ def test_server_gets_the_timeout_in_its_own_unit(
     connection = _Connection(version)
     monkeypatch.setattr("pymysql.connect", lambda **_: connection)
 
-    with open_session(AccountingSettings(host="localhost", password_file=password_file, timeout=2.5)):
+    with open_session(AccountingSettings(password_file=password_file, timeout=2.5)):
         pass
 
     assert [expected] == connection.statements

@@ -46,7 +46,7 @@ def test_large_number_is_shown_in_full() -> None:
         ("up", ["--up.targets", "n1=http://10.0.0.1:9798/metrics", "--up.targets", "http://n2"]),
         ("cluster", ["--collector.jobs.ncpus-partitions=", "--output.push-grouping", "a=b"]),
         ("cluster", ["--collector.disable-defaults", "--collector.nodes"]),
-        ("node", ["--node.interval", "0.3", "--collector.process_groups.pad-command"]),
+        ("node", ["--node.interval", "0.3", "--collector.job_use.steps"]),
     ],
 )
 def test_given_values_survive_the_way_through_a_file(role: str, flags: list[str], tmp_path: Path) -> None:

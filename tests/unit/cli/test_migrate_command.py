@@ -55,7 +55,7 @@ def test_losses_come_first_and_corrections_after_them(pages: tuple[str, str]) ->
         "lost       slurm_scredits_used is not served",
         "           docs/migrate/slurm-exporter.md: read from scredits, which is not part of Slurm",
         "corrected  slurm_mem_real is 1.049 times the old value (1 MiB is 1,048,576 bytes, not 1,000,000)",
-        "           docs/migrate/slurm-exporter.md: binary units",
+        "           docs/migrate/slurm-exporter.md: binary units; `-slurm.cli-fallback=false` had megabytes",
         "",
         "2 of 4 metrics would lose something.",
     ] == done.stdout.splitlines()

@@ -49,6 +49,18 @@ def test_older_spelling_becomes_ours(older: str, ours: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "flags",
+    [
+        ["-web.listen-address="], ["-web.telemetry-path", ""], ["--web.log-level="], ["-metrics.exclude", ""],
+        ["-slurm.squeue-cli="], ["-slurm.lic-cli", ""], ["-trace.path="],
+    ],
+)  # fmt: skip
+def test_empty_flag_of_the_older_exporter_means_its_default(flags: list[str]) -> None:
+    assert ["--once"] == translate([*flags, "--once"], BOOLEANS)
+    assert ["--", *flags] == translate(["--", *flags], BOOLEANS)
+
+
+@pytest.mark.parametrize(
     ("command", "flags", "remedy"),
     [
         ("cluster", ["-slurm.squeue-cli=squeue -h"], "--slurm.bin-path"),

@@ -49,3 +49,8 @@ def test_removed_flag_leads_to_what_replaces_it() -> None:
 
     assert (2, "") == (done.returncode, done.stdout)
     assert "--slurm.interval.jobs was removed: use slurm.poll-limit, or slurm.slow-interval" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "hint"), [("reprot", " Did you mean 'report'?"), ("xyzzy", "")])
+def test_mistyped_command_leads_to_the_one_that_was_meant(name: str, hint: str) -> None:
+    assert f"slurmscope: No such command '{name}'.{hint} See 'slurmscope --help'.\n" == run_here(name).stderr

@@ -29,8 +29,8 @@ MINUTE = 60
 HOUR = 3600
 
 
-def track(accounting: Accounting, file: Path | None = None, *, look_back_seconds: float = 0.0) -> CompletionsTracker:
-    return CompletionsTracker(wall_clock=accounting.wall_clock, state_file=file, look_back_seconds=look_back_seconds)
+def track(accounting: Accounting, file: Path | None = None) -> CompletionsTracker:
+    return CompletionsTracker(wall_clock=accounting.wall_clock, state_file=file)
 
 
 def ended(completions: Completions) -> int:
@@ -63,16 +63,6 @@ class TestCounting:
 
         assert 0 == ended(completions)
         assert START == completions.since
-
-    def test_first_life_can_look_back(self) -> None:
-        accounting = Accounting()
-        accounting.end_job(ago=2 * HOUR)
-        accounting.end_job(ago=1)
-
-        completions = read_for(accounting, track(accounting, look_back_seconds=HOUR), HOUR)
-
-        assert 1 == ended(completions)
-        assert START - HOUR == completions.since
 
     def test_job_that_ends_on_the_edge_of_a_window_is_counted_once(self) -> None:
         accounting = Accounting()

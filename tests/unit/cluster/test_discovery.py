@@ -4,16 +4,27 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 from urllib.parse import parse_qsl
 
 import pytest
 
-from slurmscope.cluster.discovery import PATH, DiscoveredNode, DiscoveredNodes, Discovery, DiscoverySettings
+from slurmscope.cluster.discovery import (
+    PATH,
+    REQUESTS_LIMIT,
+    DiscoveredNode,
+    DiscoveredNodes,
+    Discovery,
+    DiscoverySettings,
+)
 from slurmscope.core.errors import CommandTimedOut, ConfigError
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.server.request import HttpRequest
 from slurmscope.http.server.response import Response
+from slurmscope.http.server.wire import ClientTooSlow
 from tests.fakes.exporters import load_role, open_role
 from tests.processes import until
 
@@ -35,7 +46,7 @@ class Slurm:
 def make(slurm: Slurm, **settings: object) -> Discovery:
     """Set up service discovery."""
     reading = SharedReading("node_targets", slurm.read, interval_seconds=0.0, keep_seconds=float("inf"))
-    return Discovery(DiscoverySettings(**settings), reading)  # type: ignore[arg-type]
+    return Discovery(DiscoverySettings(**settings), reading, file_seconds=0.05)  # type: ignore[arg-type]
 
 
 def get(discovery: Discovery, query: str = "") -> Response:
@@ -46,8 +57,8 @@ def get(discovery: Discovery, query: str = "") -> Response:
 
 def targets(body: object) -> list[str]:
     """Return the addresses in a list of targets."""
-    assert isinstance(body, bytes)
-    return [target for group in json.loads(body) for target in group["targets"]]
+    text = body if isinstance(body, bytes) else b"".join(cast("Iterable[bytes]", body))
+    return [target for group in json.loads(text) for target in group["targets"]]
 
 
 def test_list_is_that_of_now_and_json() -> None:
@@ -71,6 +82,37 @@ def test_last_good_list_is_offered_while_slurm_does_not_answer() -> None:
         assert ["n1:9798", "n2:9798"] == targets(get(discovery).body)
 
 
+def test_list_without_nodes_is_no_answer_and_ends_no_targets(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.json"
+    discovery = make(slurm := Slurm(), file=path)
+    with discovery.open():
+        until(path.exists)
+        slurm.names = []
+        assert 503 == get(discovery).status
+        slurm.names = ["n2"]
+        until(lambda: ["n2:9798"] == targets(path.read_bytes()))
+
+
+def test_hundred_huge_lists_are_answered_few_at_a_time_without_expanding_any() -> None:
+    discovery = make(Slurm())
+    tracemalloc.start()
+    try:
+        pages = [get(discovery, "node=n[1-100000]") for _ in range(20)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 2_000_000
+    # Nobody read them: each new request took the place of the page that had waited longest.
+    share = REQUESTS_LIMIT - REQUESTS_LIMIT // 4
+    for page in pages[:-share]:
+        with pytest.raises(ClientTooSlow):
+            targets(page.body)
+    for page in pages[-share:]:
+        assert ["n1:9798", "n2:9798"] == targets(page.body)
+        page.close()
+
+
 def test_unknown_filter_is_refused() -> None:
     response = get(make(Slurm()), "partitions=x")
     assert 400 == response.status
@@ -79,7 +121,7 @@ def test_unknown_filter_is_refused() -> None:
 
 def test_file_follows_the_cluster_and_stays_while_slurm_does_not_answer(tmp_path: Path) -> None:
     path = tmp_path / "nodes.json"
-    discovery = make(slurm := Slurm(), file=path, file_filter="partition=n&port=9100", file_interval=0.05)
+    discovery = make(slurm := Slurm(), file=path, file_filter="partition=n&port=9100")
     slurm.is_down = True
     with discovery.open():
         slurm.is_down = False
@@ -101,7 +143,6 @@ def test_without_a_file_none_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        {"sd.file-interval": "0s"},
         {"sd.port": "0"},
         {"sd.port": "70000"},
         {"sd.file": "/tmp/nodes"},

@@ -15,13 +15,14 @@ from slurmscope.cluster.events import (
     COLLECTOR,
     MAX_EVENTS,
     NODE_EVENTS,
-    EventOptions,
+    REASONS_LIMIT,
     NodeEvent,
     parse_all_events,
     parse_events,
     read_events,
 )
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.exporter.collector import NoOptions
 from slurmscope.metrics.family import Labels
 
 
@@ -89,8 +90,8 @@ n4|1780000000|1790000000|FAIL|root(0)|x
 """
 
 
-def collect_all(reasons: int = 50, answer: bytes = ALL) -> dict[str, dict[Labels, object]]:
-    events = COLLECTOR.collect(EventOptions(reasons=reasons), node_events=parse_all_events(answer, NOW))
+def collect_all(answer: bytes = ALL) -> dict[str, dict[Labels, object]]:
+    events = COLLECTOR.collect(NoOptions(), node_events=parse_all_events(answer, NOW))
     return {family.metric.name: dict(family.samples) for family in events}
 
 
@@ -114,12 +115,13 @@ def test_reasons_are_one_line_and_added_up_over_nodes() -> None:
 
 
 def test_reasons_beyond_the_limit_are_summed_without_their_text() -> None:
-    served = collect_all(reasons=1)
+    rows = (f"n{lost}|{NOW - lost}|{NOW}|DOWN|root(0)|reason {lost}\n" for lost in range(1, REASONS_LIMIT + 3))
+    served = collect_all("".join(rows).encode())
 
+    assert REASONS_LIMIT + 2 == len(served["slurm_node_events"])
     assert {
-        ("bad DIMM", "drain"): 4200, ("other", "down"): 900, ("other", "drain"): 100, ("other", "fail"): 0
+        ("other", "down"): 1 + 2, **{(f"reason {lost}", "down"): lost for lost in range(3, REASONS_LIMIT + 3)}
     } == served["slurm_node_reason_lost_seconds"]  # fmt: skip
-    assert collect_all()["slurm_node_events"] == served["slurm_node_events"]
 
 
 def test_cluster_without_events_has_no_series_and_an_odd_answer_is_refused() -> None:

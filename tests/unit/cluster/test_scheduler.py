@@ -4,60 +4,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from slurmscope.cluster.rpc import MessageRpcs, RpcQueue, UserRpcs
 from slurmscope.cluster.scheduler import COLLECTOR
-from slurmscope.cluster.sdiag import Backfill, Diag, JobEvents, Load, MainScheduler
+from slurmscope.cluster.sdiag import Diag, parse_diag
 from slurmscope.exporter.collector import NoOptions
 from slurmscope.metrics.family import MetricKind, Samples
 from slurmscope.metrics.guard import Guard
 
-RICH = Diag(
-    since=1_000,
-    load=Load(
-        threads=12,
-        is_rpc_queue_enabled=True,
-        agent_queue_size=37,
-        agents=4,
-        agent_threads=11,
-        dbd_queue_size=5,
-        gettimeofday_seconds=0.000019,
-    ),
-    job_events=JobEvents(
-        submitted=21, started=22, completed=23, canceled=24, failed=25, states_timestamp=2_000, pending=26, running=27
-    ),
-    main=MainScheduler(
-        cycles=31,
-        last_cycle_seconds=0.32,
-        max_cycle_seconds=0.33,
-        mean_cycle_seconds=0.34,
-        mean_depth=35,
-        cycles_per_minute=36,
-        last_queue_length=38,
-        exits={"End of job queue": 30, "Hit max_rpc_cnt": 0},
-    ),
-    backfill=Backfill(
-        is_active=True,
-        jobs=41,
-        jobs_since_reset=42,
-        het_components=43,
-        cycles=44,
-        last_cycle_timestamp=3_000,
-        last_cycle_seconds=0.45,
-        max_cycle_seconds=0.46,
-        mean_cycle_seconds=0.47,
-        last_depth=48,
-        last_try_depth=49,
-        mean_depth=50,
-        mean_try_depth=51,
-        last_queue_length=52,
-        mean_queue_length=53,
-        last_table_size=54,
-        mean_table_size=55,
-        exits={"Timeout (bf_max_time)": 2},
-    ),
+NEWER = (Path(__file__).parents[2] / "fixtures" / "slurm-25.05" / "sdiag.hand-made.txt").read_bytes()
+RICH = replace(
+    parse_diag(NEWER),
     messages=(
         MessageRpcs(
             message="REQUEST_JOB_INFO",
@@ -72,17 +33,6 @@ RICH = Diag(
         UserRpcs(user="nobody", uid=70999, requests=5, seconds=0.000052),
         UserRpcs(user="nobody", uid=71000, requests=2, seconds=0.000006),
     ),
-    outgoing={"REQUEST_TERMINATE_JOB": 33},
-)
-POOR = Diag(
-    since=None,
-    load=Load(),
-    job_events=JobEvents(),
-    main=MainScheduler(),
-    backfill=Backfill(is_active=False),
-    messages=(),
-    users=(),
-    outgoing={},
 )
 
 
@@ -100,45 +50,45 @@ RICH_NUMBERS = {
     "slurm_scheduler_dbd_queue_size": 5,
     "slurm_scheduler_gettimeofday_seconds": 0.000019,
     "slurm_rpc_queue_enabled": 1,
-    "slurm_scheduler_statistics_start_timestamp_seconds": 1_000,
-    "slurm_scheduler_jobs_submitted_total": 21,
-    "slurm_scheduler_jobs_started_total": 22,
-    "slurm_scheduler_jobs_completed_total": 23,
-    "slurm_scheduler_jobs_canceled_total": 24,
-    "slurm_scheduler_jobs_failed_total": 25,
-    "slurm_scheduler_job_states_timestamp_seconds": 2_000,
-    "slurm_scheduler_jobs_pending": 26,
-    "slurm_scheduler_jobs_running": 27,
-    "slurm_scheduler_cycles_total": 31,
-    "slurm_scheduler_last_cycle_seconds": 0.32,
-    "slurm_scheduler_max_cycle_seconds": 0.33,
-    "slurm_scheduler_mean_cycle_seconds": 0.34,
-    "slurm_scheduler_mean_depth": 35,
-    "slurm_scheduler_cycles_per_minute": 36,
-    "slurm_scheduler_last_queue_length": 38,
+    "slurm_scheduler_statistics_start_timestamp_seconds": 1748908800,
+    "slurm_scheduler_jobs_submitted_total": 4021,
+    "slurm_scheduler_jobs_started_total": 3977,
+    "slurm_scheduler_jobs_completed_total": 3801,
+    "slurm_scheduler_jobs_canceled_total": 95,
+    "slurm_scheduler_jobs_failed_total": 2,
+    "slurm_scheduler_job_states_timestamp_seconds": 1748959501,
+    "slurm_scheduler_jobs_pending": 612,
+    "slurm_scheduler_jobs_running": 181,
+    "slurm_scheduler_cycles_total": 50321,
+    "slurm_scheduler_last_cycle_seconds": 0.01521,
+    "slurm_scheduler_max_cycle_seconds": 2.000731,
+    "slurm_scheduler_mean_cycle_seconds": 0.020112,
+    "slurm_scheduler_mean_depth": 95,
+    "slurm_scheduler_cycles_per_minute": 59,
+    "slurm_scheduler_last_queue_length": 612,
     "slurm_backfill_active": 1,
-    "slurm_backfill_jobs_total": 41,
-    "slurm_backfill_jobs_since_reset": 42,
-    "slurm_backfill_het_components_total": 43,
-    "slurm_backfill_cycles_total": 44,
-    "slurm_backfill_last_cycle_timestamp_seconds": 3_000,
-    "slurm_backfill_last_cycle_seconds": 0.45,
-    "slurm_backfill_max_cycle_seconds": 0.46,
-    "slurm_backfill_mean_cycle_seconds": 0.47,
-    "slurm_backfill_last_depth": 48,
-    "slurm_backfill_last_try_depth": 49,
-    "slurm_backfill_mean_depth": 50,
-    "slurm_backfill_mean_try_depth": 51,
-    "slurm_backfill_last_queue_length": 52,
-    "slurm_backfill_mean_queue_length": 53,
-    "slurm_backfill_last_table_size": 54,
-    "slurm_backfill_mean_table_size": 55,
+    "slurm_backfill_jobs_total": 20417,
+    "slurm_backfill_jobs_since_reset": 2417,
+    "slurm_backfill_het_components_total": 6,
+    "slurm_backfill_cycles_total": 1688,
+    "slurm_backfill_last_cycle_timestamp_seconds": 1748959479,
+    "slurm_backfill_last_cycle_seconds": 0.901122,
+    "slurm_backfill_max_cycle_seconds": 29.0004,
+    "slurm_backfill_mean_cycle_seconds": 0.750003,
+    "slurm_backfill_last_depth": 611,
+    "slurm_backfill_last_try_depth": 240,
+    "slurm_backfill_mean_depth": 580,
+    "slurm_backfill_mean_try_depth": 233,
+    "slurm_backfill_last_queue_length": 612,
+    "slurm_backfill_mean_queue_length": 601,
+    "slurm_backfill_last_table_size": 88,
+    "slurm_backfill_mean_table_size": 79,
     "slurm_daemon_thread_count": 12,
     "slurm_dbd_agent_queue_size": 5,
-    "slurm_backfill_job_count": 41,
-    "slurm_backfill_cycle_count": 44,
-    "slurm_backfill_cycle_counter": 44,
-    "slurm_backfill_last_depth_try_sched": 49,
+    "slurm_backfill_job_count": 20417,
+    "slurm_backfill_cycle_count": 1688,
+    "slurm_backfill_cycle_counter": 1688,
+    "slurm_backfill_last_depth_try_sched": 240,
 }
 
 
@@ -151,9 +101,11 @@ def test_every_number_has_its_own_metric() -> None:
 def test_exits_and_waiting_messages_are_served_by_their_text() -> None:
     served = serve(RICH)
 
-    assert {("End of job queue",): 30, ("Hit max_rpc_cnt",): 0} == served["slurm_scheduler_exits_total"]
-    assert {("Timeout (bf_max_time)",): 2} == served["slurm_backfill_exits_total"]
-    assert {("REQUEST_TERMINATE_JOB",): 33} == served["slurm_rpc_outgoing_pending"]
+    assert 41002 == dict(served["slurm_scheduler_exits_total"])["End of job queue",]
+    assert 2 == dict(served["slurm_backfill_exits_total"])["Timeout (bf_max_time)",]
+    assert {("REQUEST_TERMINATE_JOB",): 33, ("REQUEST_NODE_REGISTRATION_STATUS",): 4} == served[
+        "slurm_rpc_outgoing_pending"
+    ]
 
 
 def test_messages_are_served_in_seconds_and_under_old_names_in_microseconds() -> None:
@@ -190,23 +142,14 @@ def test_users_of_one_name_are_separate_by_uid_and_summed_under_older_names() ->
 
 def test_messages_of_one_name_are_added() -> None:
     twice = MessageRpcs(message="4711", requests=3, seconds=0.25)
-    diag = Diag(
-        since=None,
-        load=Load(),
-        job_events=JobEvents(),
-        main=MainScheduler(),
-        backfill=Backfill(is_active=False),
-        messages=(twice, twice),
-        users=(),
-        outgoing={},
-    )
+    diag = Diag(messages=(twice, twice))
 
     assert {("4711",): 6} == serve(diag)["slurm_rpc_requests_total"]
     assert {("4711",): 0.5} == serve(diag)["slurm_rpc_seconds_total"]
 
 
 def test_what_was_not_measured_is_left_out() -> None:
-    assert {"slurm_backfill_active": {(): 0}} == serve(POOR)
+    assert {"slurm_backfill_active": {(): 0}} == serve(Diag())
 
 
 def test_a_rich_answer_serves_exactly_what_is_declared() -> None:

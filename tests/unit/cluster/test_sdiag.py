@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.cluster.rpc import MessageRpcs, RpcQueue, UserRpcs
-from slurmscope.cluster.sdiag import Backfill, Diag, JobEvents, Load, MainScheduler, parse_diag
+from slurmscope.cluster.scheduler import COLLECTOR
+from slurmscope.cluster.sdiag import Diag, parse_diag
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.exporter.collector import NoOptions
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 BUSY = (FIXTURES / "slurm-22.05" / "sdiag-busy.txt").read_bytes()
@@ -20,111 +22,62 @@ FRESH = (FIXTURES / "slurm-22.05" / "sdiag-fresh.txt").read_bytes()
 NEWER = (FIXTURES / "slurm-25.05" / "sdiag.hand-made.txt").read_bytes()
 
 
-def test_threads_and_queues_are_read() -> None:
-    assert (
-        Load(
-            threads=3,
-            agent_queue_size=0,
-            agents=0,
-            agent_threads=0,
-            dbd_queue_size=0,
-            gettimeofday_seconds=0.000023,
-        )
-        == parse_diag(BUSY).load
-    )
-    assert (
-        Load(
-            threads=12,
-            is_rpc_queue_enabled=True,
-            agent_queue_size=37,
-            agents=4,
-            agent_threads=11,
-            dbd_queue_size=5,
-            gettimeofday_seconds=0.000019,
-        )
-        == parse_diag(NEWER).load
-    )
+def serve(answer: bytes) -> dict[str, object]:
+    """Return the exported statistics without labels."""
+    families = COLLECTOR.collect(NoOptions(), diag=parse_diag(answer))
+    return {
+        family.metric.name: value for family in families for labels, value in dict(family.samples).items() if not labels
+    }
 
 
-def test_job_events_are_read() -> None:
-    diag = parse_diag(BUSY)
-
-    assert 1794732286 == diag.since
-    assert (
-        JobEvents(
-            submitted=31,
-            started=27,
-            completed=26,
-            canceled=1,
-            failed=0,
-            states_timestamp=1794732586,
-            pending=10,
-            running=1,
-        )
-        == diag.job_events
-    )
-
-
-def test_the_main_scheduler_is_read_in_seconds() -> None:
-    assert (
-        MainScheduler(
-            cycles=163,
-            last_cycle_seconds=0.000097,
-            max_cycle_seconds=0.009082,
-            mean_cycle_seconds=0.000111,
-            mean_depth=2,
-            cycles_per_minute=32,
-            last_queue_length=4,
-        )
-        == parse_diag(BUSY).main
-    )
-
-
-def test_the_backfill_scheduler_is_read_in_seconds() -> None:
-    assert (
-        Backfill(
-            is_active=False,
-            jobs=20,
-            jobs_since_reset=20,
-            het_components=0,
-            cycles=19,
-            last_cycle_timestamp=1794732596,
-            last_cycle_seconds=0.00072,
-            max_cycle_seconds=0.127637,
-            mean_cycle_seconds=0.009358,
-            last_depth=4,
-            last_try_depth=4,
-            mean_depth=15,
-            mean_try_depth=15,
-            last_queue_length=4,
-            mean_queue_length=15,
-            last_table_size=6,
-            mean_table_size=15,
-        )
-        == parse_diag(BUSY).backfill
-    )
-
-
-def test_every_depth_of_backfill_is_reported_from_the_others() -> None:
-    backfill = parse_diag(NEWER).backfill
-
-    assert (20417, 2417, 6) == (backfill.jobs, backfill.jobs_since_reset, backfill.het_components)
-    assert (611, 240, 580, 233) == (
-        backfill.last_depth,
-        backfill.last_try_depth,
-        backfill.mean_depth,
-        backfill.mean_try_depth,
-    )
-    assert (612, 601, 88, 79) == (
-        backfill.last_queue_length,
-        backfill.mean_queue_length,
-        backfill.last_table_size,
-        backfill.mean_table_size,
-    )
-
-
-def test_a_running_backfill_cycle_is_noticed() -> None:
-    assert parse_diag(NEWER).backfill.is_active
+def test_statistics_of_an_older_release_are_read() -> None:
+    assert {
+        "slurm_scheduler_statistics_start_timestamp_seconds": 1794732286,
+        "slurm_scheduler_threads": 3,
+        "slurm_scheduler_agent_queue_size": 0,
+        "slurm_scheduler_agents": 0,
+        "slurm_scheduler_agent_threads": 0,
+        "slurm_scheduler_dbd_queue_size": 0,
+        "slurm_scheduler_gettimeofday_seconds": 0.000023,
+        "slurm_daemon_thread_count": 3,
+        "slurm_dbd_agent_queue_size": 0,
+        "slurm_scheduler_jobs_submitted_total": 31,
+        "slurm_scheduler_jobs_started_total": 27,
+        "slurm_scheduler_jobs_completed_total": 26,
+        "slurm_scheduler_jobs_canceled_total": 1,
+        "slurm_scheduler_jobs_failed_total": 0,
+        "slurm_scheduler_job_states_timestamp_seconds": 1794732586,
+        "slurm_scheduler_jobs_pending": 10,
+        "slurm_scheduler_jobs_running": 1,
+        "slurm_scheduler_cycles_total": 163,
+        "slurm_scheduler_last_cycle_seconds": 0.000097,
+        "slurm_scheduler_max_cycle_seconds": 0.009082,
+        "slurm_scheduler_mean_cycle_seconds": 0.000111,
+        "slurm_scheduler_mean_depth": 2,
+        "slurm_scheduler_cycles_per_minute": 32,
+        "slurm_scheduler_last_queue_length": 4,
+        "slurm_backfill_active": 0,
+        "slurm_backfill_jobs_total": 20,
+        "slurm_backfill_jobs_since_reset": 20,
+        "slurm_backfill_het_components_total": 0,
+        "slurm_backfill_cycles_total": 19,
+        "slurm_backfill_last_cycle_timestamp_seconds": 1794732596,
+        "slurm_backfill_last_cycle_seconds": 0.00072,
+        "slurm_backfill_max_cycle_seconds": 0.127637,
+        "slurm_backfill_mean_cycle_seconds": 0.009358,
+        "slurm_backfill_last_depth": 4,
+        "slurm_backfill_last_try_depth": 4,
+        "slurm_backfill_mean_depth": 15,
+        "slurm_backfill_mean_try_depth": 15,
+        "slurm_backfill_last_queue_length": 4,
+        "slurm_backfill_mean_queue_length": 15,
+        "slurm_backfill_last_table_size": 6,
+        "slurm_backfill_mean_table_size": 15,
+        "slurm_backfill_job_count": 20,
+        "slurm_backfill_cycle_count": 19,
+        "slurm_backfill_cycle_counter": 19,
+        "slurm_backfill_last_depth_try_sched": 4,
+    } == serve(BUSY)
 
 
 def test_causes_of_exits_are_counted_where_the_release_prints_them() -> None:
@@ -137,7 +90,7 @@ def test_causes_of_exits_are_counted_where_the_release_prints_them() -> None:
         "Blocked on licenses": 17,
         "Hit max_rpc_cnt": 3,
         "Timeout (max_sched_time)": 99,
-    } == diag.main.exits
+    } == diag.main_exits
     assert {
         "End of job queue": 1601,
         "Hit bf_max_job_start": 4,
@@ -145,7 +98,7 @@ def test_causes_of_exits_are_counted_where_the_release_prints_them() -> None:
         "System state changed": 0,
         "Hit table size limit (bf_node_space_size)": 1,
         "Timeout (bf_max_time)": 2,
-    } == diag.backfill.exits
+    } == diag.backfill_exits
 
 
 def test_messages_are_read_with_their_whole_name() -> None:
@@ -200,29 +153,32 @@ def test_waiting_messages_to_nodes_are_counted_by_kind() -> None:
 def test_a_controller_that_just_started_has_measured_little() -> None:
     diag = parse_diag(FRESH)
 
-    assert diag.since is None
-    assert JobEvents(submitted=0, started=0, completed=0, canceled=0, failed=0) == diag.job_events
-    assert MainScheduler(cycles=0, last_queue_length=0) == diag.main
-    assert (0, 1794732814, None, None, None) == (
-        diag.backfill.cycles,
-        diag.backfill.last_cycle_timestamp,
-        diag.backfill.last_cycle_seconds,
-        diag.backfill.max_cycle_seconds,
-        diag.backfill.mean_cycle_seconds,
+    assert diag.daemon.timestamp("Data since") is None
+    served = serve(FRESH)
+    assert {"slurm_scheduler_cycles_total": 0, "slurm_scheduler_last_queue_length": 0} == {
+        name: value
+        for name, value in served.items()
+        if name.startswith(("slurm_scheduler_cycle", "slurm_scheduler_last"))
+    }
+    assert not {"slurm_scheduler_jobs_pending", "slurm_scheduler_jobs_running"} & set(served)
+    assert (0, 1794732814) == (
+        served["slurm_backfill_cycles_total"],
+        served["slurm_backfill_last_cycle_timestamp_seconds"],
     )
+    assert not {f"slurm_backfill_{which}_cycle_seconds" for which in ("last", "max", "mean")} & set(served)
     assert () == diag.messages
 
 
 def test_a_last_cycle_before_the_midnight_reset_is_kept() -> None:
     answer = BUSY.replace(b"Total cycles: 163", b"Total cycles: 0")
 
-    assert 0.000097 == parse_diag(answer).main.last_cycle_seconds
+    assert 0.000097 == serve(answer)["slurm_scheduler_last_cycle_seconds"]
 
 
 def test_a_backfill_that_never_ran_has_no_time() -> None:
     answer = BUSY.replace(b"Last cycle when: Sun Nov 15 08:49:56 2026 (1794732596)", b"Last cycle when: N/A")
 
-    assert parse_diag(answer).backfill.last_cycle_timestamp is None
+    assert "slurm_backfill_last_cycle_timestamp_seconds" not in serve(answer)
 
 
 def test_a_table_that_says_it_is_empty_is_empty() -> None:
@@ -246,9 +202,11 @@ def test_a_line_that_is_missing_costs_its_own_value_only(line: bytes) -> None:
 
 
 def test_a_value_that_is_no_number_was_not_measured() -> None:
-    assert parse_diag(BUSY.replace(b"Server thread count:  3", b"Server thread count:  many")).load.threads is None
+    assert "slurm_scheduler_threads" not in serve(
+        BUSY.replace(b"Server thread count:  3", b"Server thread count:  many")
+    )
     assert (
-        {} == parse_diag(NEWER.replace(b"Main scheduler exit:\n", b"Main scheduler exit:\n\tBad:x\n\n?:\n")).main.exits
+        {} == parse_diag(NEWER.replace(b"Main scheduler exit:\n", b"Main scheduler exit:\n\tBad:x\n\n?:\n")).main_exits
     )
 
 

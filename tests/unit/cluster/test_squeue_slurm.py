@@ -190,7 +190,8 @@ def test_owners_are_found_by_job_and_by_array() -> None:
     assert {
         7: JobOwner("physics", "alice", "debug"),
         12: bob,
-        10: bob,
+        10: JobOwner("physics", "alice", "debug"),
+        13: JobOwner("physics", "alice", "debug"),
         6: JobOwner("physics", "eve", "debug"),
     } == jobs.owners
     assert set(parse(b"".join(line.partition(b"\x1e")[2] + b"\n" for line in answer.splitlines())).groups) == set(

@@ -18,14 +18,14 @@ from slurmscope.core.units import parse_positive_seconds
 class Garden:
     """A section made for these tests."""
 
-    tree_count: int = setting(3, help="Trees.")
-    is_green: bool = setting(True, help="Green.")
-    names: tuple[str, ...] = setting((), help="Names.")
-    kinds: tuple[str, ...] = setting(("oak",), help="Kinds.")
-    pause: float = setting(10.0, help="Pause.", parse=parse_positive_seconds, environment=("PAUSE_LIMIT",))
-    fruit: str = setting("apple", help="Fruit.", parse=one_of("apple", "pear"))
-    ledger: Path | None = setting(None, help="Ledger.", parse=parse_path)
-    key_file: str = setting("", help="Secret.", key="key.file", is_secret=True)
+    tree_count: int = setting(3, "Trees.")
+    is_green: bool = setting(True, "Green.")
+    names: tuple[str, ...] = setting((), "Names.")
+    kinds: tuple[str, ...] = setting(("oak",), "Kinds.")
+    pause: float = setting(10.0, "Pause.", parse=parse_positive_seconds, environment=("PAUSE_LIMIT",))
+    fruit: str = setting("apple", "Fruit.", parse=one_of("apple", "pear"))
+    ledger: Path | None = setting(None, "Ledger.", parse=parse_path)
+    key_file: str = setting("", "Secret.", key="key.file", is_secret=True)
 
 
 SECTIONS = (Section(name="garden", type=Garden),)

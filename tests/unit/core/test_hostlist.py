@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import hostlist
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurmscope.core.hostlist import expand_hosts
+from slurmscope.core.hostlist import RANGED_LIMIT, expand_hosts, match_hosts
 
 
 # What scontrol show hostnames of 22.05 prints for the same text.
@@ -21,6 +23,7 @@ from slurmscope.core.hostlist import expand_hosts
         ("n[3,1-2]", "n3 n1 n2"),
         ("n[1-2]x[3-4]", "n1x3 n1x4 n2x3 n2x4"),
         ("a,,b", "a b"),
+        ("n1 n2,n[3-4] m", "n1 n2 n3 n4 m"),
         ("login-1.example.org", "login-1.example.org"),
         ("", ""),
     ],
@@ -89,6 +92,41 @@ def test_names_are_those_of_another_implementation(items: list[str]) -> None:
     text = ",".join(items)
 
     assert tuple(dict.fromkeys(hostlist.expand_hostlist(text, allow_duplicates=True))) == expand_hosts(text)
+
+
+@settings(deadline=None)
+@given(st.lists(_items, max_size=4), st.data())
+def test_matching_takes_exactly_the_names_of_the_list(items: list[str], data: st.DataObject) -> None:
+    text = ",".join(items)
+    names = hostlist.expand_hostlist(text)
+    is_listed = match_hosts(text)
+
+    assert all(map(is_listed, names))
+    for name in data.draw(st.lists(st.text("abcn-._0123456789", max_size=8), max_size=20)):
+        assert (name in names) == is_listed(name)
+    for name in names[:20]:
+        for other in (name + "0", "0" + name, name[:-1], name.replace("1", "01"), name.replace("0", "")):
+            assert (other in names) == is_listed(other)
+
+
+def test_matching_expands_nothing() -> None:
+    lists = ["n[0-999999999999999999]", "n[1-100000]x[1-100000]", "n[" + ",".join(["1-100000"] * 900) + "]"]
+    tracemalloc.start()
+    try:
+        found = [match_hosts(text) for text in lists]
+        taken = [[is_listed(name) for name in ("n7", "n007", "n7x99999", "n100001")] for is_listed in found]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert [[True, False, False, True], [False, False, True, False], [True, False, False, False]] == taken
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("text", ["n[1-2]," * (RANGED_LIMIT + 1), "n" + "[0-9]" * 5, "n[1", "n[2-1]"])
+def test_list_that_costs_much_or_is_none_is_not_matched(text: str) -> None:
+    with pytest.raises(ValueError, match=r"brackets|range"):
+        match_hosts(text)
 
 
 @settings(deadline=None)

@@ -30,11 +30,11 @@ def test_good_and_missing_sources_are_distinguished() -> None:
         Running(readings=readings), Running(checks=lambda: [Check(name="layout", is_good=True, message="fine")])
     )
 
-    examination = examine(features, [collector("a", "jobs", "nodes"), collector("b", "jobs")])
+    found = examine(features, [collector("a", "jobs", "nodes"), collector("b", "jobs")])
 
-    checks = {check.name: check for check in examination.checks}
+    checks = {check.name: check for check in found}
     assert {"reading jobs", "reading nodes", "layout"} == checks.keys()
-    assert not examination.is_healthy
+    assert not checks["reading jobs"].is_good
     assert checks["reading nodes"].is_good
     assert "squeue was not found" == checks["reading jobs"].message
     assert "no metrics of a, b: install the Slurm client commands" in checks["reading jobs"].advice
@@ -46,7 +46,7 @@ def test_advice_for_truncated_arrays_is_the_setting_of_slurmrestd() -> None:
 
     features = OpenFeatures(Running(readings=(SharedReading("jobs", truncated, interval_seconds=10),)))
 
-    (check,) = examine(features, [collector("a", "jobs")]).checks
+    (check,) = examine(features, [collector("a", "jobs")])
 
     assert (False, "the task lists of 2 job arrays end in '...'") == (check.is_good, check.message)
     assert "set SLURM_BITSTR_LEN=0 in the environment of slurmrestd" in check.advice
@@ -66,7 +66,7 @@ def test_advice_of_a_reading_comes_before_that_for_the_reason_except_for_bugs() 
     )
     collectors = [collector(reading.name, reading.name) for reading in readings]
 
-    lustre, other, traces = examine(OpenFeatures(Running(readings=readings)), collectors).checks
+    lustre, other, traces = examine(OpenFeatures(Running(readings=readings)), collectors)
 
     assert "no metrics of lustre: check --prometheus.url" == lustre.advice
     assert "no metrics of other: run the command by hand" in other.advice

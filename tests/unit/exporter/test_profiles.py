@@ -137,7 +137,7 @@ def test_full_profile_has_steps_unless_they_are_disabled(flags: tuple[tuple[str,
 
 
 def test_steps_are_not_part_of_the_profile_of_reports() -> None:
-    assert not any(reports(("collector_job_use_steps", True))(one.metric) for one in STEPS)
+    assert not any(reports(("collector_job_use_steps", True))(metric) for metric, _ in STEPS)
 
 
 def test_only_the_event_that_reports_query_is_exported() -> None:

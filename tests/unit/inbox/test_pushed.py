@@ -6,12 +6,14 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from slurmscope.core.errors import MalformedAnswer
 from slurmscope.inbox.pushed import (
     OwnMetrics,
     PushConflict,
     PushedFamily,
     check_beside,
     check_owners,
+    complete,
     find_related,
     label_family,
     time_family,
@@ -34,7 +36,7 @@ OWN = OwnMetrics(
 
 def pushed(text: str, *, grouping: dict[str, str] = JOB, limit: int = 100) -> PushedFamily:
     (family,) = parse(text, Format.TEXT)
-    return label_family(family, grouping, limit)
+    return label_family(complete(family), grouping, limit)
 
 
 def conflict(family: PushedFamily, other: PushedFamily) -> str:
@@ -58,6 +60,49 @@ def test_group_labels_replace_those_of_samples_and_instance_is_always_set() -> N
     (read,) = text_string_to_metric_families(family.header + family.lines)
     assert {"instance": "", "job": "backup", "z": 'q"\\\n'} == read.samples[0].labels
     assert ("A \\ and\nB", "gauge") == (read.documentation, read.type)
+
+
+def test_histogram_has_normal_bounds_and_all_its_samples() -> None:
+    family = pushed(
+        '# TYPE h histogram\nh_bucket{le="1.0"} 1\nh_bucket{le="1000000"} 2\nh_bucket{le="1e-5"} 0\n'
+        'h_bucket{le="-12345678"} 0\nh_bucket 9\nh_count 3\n',
+        grouping={"job": "x"},
+    )
+    label = 'instance="",job="x"'
+    # As Debian's Pushgateway 1.5.1 writes them, but for the decimal points of values.
+    assert {
+        f'h_bucket{{{label},le="1"}}': "1.0",
+        f'h_bucket{{{label},le="1e+06"}}': "2.0",
+        f'h_bucket{{{label},le="1e-05"}}': "0.0",
+        f'h_bucket{{{label},le="-1.2345678e+07"}}': "0.0",
+        f'h_bucket{{{label},le="+Inf"}}': "3.0",
+        f"h_sum{{{label}}}": "0.0",
+        f"h_count{{{label}}}": "3.0",
+    } == family.samples
+
+
+def test_summary_has_normal_quantiles_and_all_its_samples() -> None:
+    family = pushed('# TYPE s summary\ns{quantile="0.50"} 1\ns{quantile="NAN"} 2\ns 5\n', grouping={"job": "x"})
+    label = 'instance="",job="x"'
+    assert {
+        f's{{{label},quantile="0.5"}}': "1.0",
+        f's{{{label},quantile="NaN"}}': "2.0",
+        f"s_sum{{{label}}}": "0.0",
+        f"s_count{{{label}}}": "0.0",
+    } == family.samples
+
+
+@pytest.mark.parametrize("bound", ["x", "", "1_0", "0x1p", " 1", "1e99999"])
+def test_bound_that_is_not_a_number_is_refused(bound: str) -> None:
+    with pytest.raises(MalformedAnswer, match="the label le of h_bucket is not a number"):
+        pushed(f'# TYPE h histogram\nh_bucket{{le="{bound}"}} 1\n')
+    pushed(f'h_bucket{{le="{bound}"}} 1\n')
+
+
+def test_group_of_a_histogram_cannot_have_the_label_of_its_bounds() -> None:
+    with pytest.raises(PushConflict, match="le cannot be a label of a group with h, a histogram"):
+        pushed("# TYPE h histogram\nh_count 1\n", grouping={"job": "x", "le": "1"})
+    pushed("g 1\n", grouping={"job": "x", "le": "1"})
 
 
 def test_untyped_family_without_help_has_no_help_line() -> None:
@@ -89,8 +134,11 @@ def test_page_that_would_not_be_valid_is_refused(text: str, reason: str) -> None
         "slurm_wait_seconds_count 1\n",
         "slurm_site_info 1\n",
         "process_open_fds 1\n",
-        "push_time_seconds 1\n",
-        "push_failure_time_seconds 1\n",
+        "up 1\n",
+        "ALERTS 1\n",
+        "ALERTS_FOR_STATE 1\n",
+        "scrape_samples_scraped 1\n",
+        "# TYPE scrape_duration_seconds gauge\nscrape_duration_seconds 1\n",
     ],
 )
 def test_names_of_the_exporter_are_refused(text: str) -> None:
@@ -102,6 +150,7 @@ def test_names_of_the_exporter_are_refused(text: str) -> None:
 def test_metrics_of_every_program_may_be_pushed_as_may_new_ones() -> None:
     OWN.check(pushed("# TYPE process_open_fds gauge\nprocess_open_fds 1\n"))
     OWN.check(pushed("backup_seconds 1\n"))
+    OWN.check(pushed("uptime 1\n"))
 
 
 def test_families_of_two_groups_need_one_type_and_different_series() -> None:

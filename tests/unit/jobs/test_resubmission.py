@@ -91,7 +91,7 @@ def test_oom_killed_job_gets_what_completed_runs_needed() -> None:
     made = suggest(make_summary(record={"state": "OUT_OF_MEMORY"}), replace(RUN, peak_bytes=14 * GIB))
     assert made is not None
     assert ("#SBATCH --mem=17G",) == made.lines
-    assert "By 1 other runs of this job, the next one may need 14 GiB." == made.changes[0].reason
+    assert "By 1 other run of this job, the next one may need 14 GiB." == made.changes[0].reason
 
 
 def test_earlier_oom_kill_of_a_larger_request_counts() -> None:

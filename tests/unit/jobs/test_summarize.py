@@ -345,16 +345,14 @@ def test_broken_points_are_left_out() -> None:
 def test_bytes_of_file_systems_are_added_up_if_every_node_reported(
     nodes: tuple[str, ...], expected: float | None
 ) -> None:
-    read: dict[tuple[str, ...], float] = {(node,): 1.0 for node in nodes}
-    written: dict[tuple[str, ...], float] = {(node,): 4.0 for node in nodes}
+    totals: dict[str, dict[tuple[str, ...], float]] = {
+        name: {(node,): value for node in nodes} for name, value in (("storage_read", 1.0), ("storage_write", 4.0))
+    }
 
+    assert expected == summed(make_record(**TWO), Measured(totals=totals)).io.storage_bytes
     assert (
-        expected
-        == summed(
-            make_record(**TWO), Measured(totals={"storage_read": read, "storage_write": written})
-        ).io.storage_bytes
+        summed(make_record(**TWO), Measured(totals={"storage_read": totals["storage_read"]})).io.storage_bytes is None
     )
-    assert summed(make_record(**TWO), Measured(totals={"storage_read": read})).io.storage_bytes is None
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [(("n1", "n2"), 10 * GIB), (("n1",), None)])

@@ -101,6 +101,15 @@ def test_failed_scrape_serves_the_last_good_answer_with_its_age(flags: dict[str,
     assert values(page, "slurmscope_reading_age_seconds")[("lustre",)] > 0
 
 
+def test_failed_stages_keep_their_durations(flags: dict[str, object], fake: FakePrometheus) -> None:
+    fake.answers = [failure(422, "execution", "too many samples")]
+
+    page = Page(**flags).scrape()
+
+    assert {(): 0.0} == values(page, "cluster_exporter_scrape_ok")
+    assert 6 == len(values(page, "cluster_exporter_stage_execution_seconds"))
+
+
 def test_one_failed_query_makes_the_scrape_not_ok_but_serves_the_rest(
     flags: dict[str, object], fake: FakePrometheus
 ) -> None:

@@ -124,8 +124,8 @@ def test_all_quantities_are_queried_and_attributed(server: FakeServer) -> None:
     assert GOOD == rates_of(use)
     assert () == use.problems
     assert reader.is_complete
-    assert STAGES == use.stage_seconds.keys()
-    assert all(seconds >= 0 for seconds in use.stage_seconds.values())
+    assert STAGES == reader.stage_seconds.keys()
+    assert all(seconds >= 0 for seconds in reader.stage_seconds.values())
     assert {"lustre_read": 1, "lustre_write": 1, "lustre_metadata": 1} == {
         kind: count.queries for kind, count in reader.client.counters.snapshot().by_kind.items()
     }
@@ -177,6 +177,7 @@ def test_server_without_any_answer_is_a_failed_reading_that_recovers(server: Fak
     with pytest.raises(MalformedAnswer):
         reader.read()
     assert not reader.is_complete
+    assert STAGES == reader.stage_seconds.keys()
     server.answers = answers
     assert GOOD == rates_of(reader.read())
     assert reader.is_complete

@@ -202,10 +202,17 @@ def test_page_that_was_cut_is_refused(page: str) -> None:
         text(page)
 
 
-@pytest.mark.parametrize("page", ["", "x 1\n", "x 1\n# EOF"])
+@pytest.mark.parametrize("page", ["", "x 1\n", "x 1\n# EO", "x 1\n# EOF "])
 def test_openmetrics_without_end_is_refused(page: str) -> None:
     with pytest.raises(MalformedPage, match="truncated"):
         openmetrics(page)
+
+
+def test_end_needs_no_newline() -> None:
+    # As prometheus_client's parser, and by the grammar of OpenMetrics.
+    assert [1.0] == [sample.value for sample in samples(openmetrics("x 1\n# EOF"))]
+    with pytest.raises(MalformedPage, match="truncated"):
+        text("x 1\n# EOF")
 
 
 @pytest.mark.parametrize("more", ["x 1\n", "\n", "# EOF\n"])

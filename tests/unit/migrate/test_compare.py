@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.metrics.parse import ParsedFamily, ParsedSample, Type
-from slurmscope.migrate.check import Difference, Kind, compare
+from slurmscope.migrate.check import Difference, Kind, compare, describe, find_changes
 from slurmscope.migrate.pages import parse_page
 
 
@@ -16,8 +16,13 @@ def family(text: str, name: str = "m") -> ParsedFamily:
     return parse_page(text.encode())[name]
 
 
-def differences(old: str, ours: str, tolerance: float = 0.04) -> list[Difference]:
-    return list(compare(family(old), family(ours), tolerance=tolerance))
+def differences(old: str, ours: str) -> list[Difference]:
+    return compare_whole(family(old), family(ours))
+
+
+def compare_whole(old: ParsedFamily, ours: ParsedFamily) -> list[Difference]:
+    changes = list(find_changes(old, ours, tolerance=0.04))
+    return [*compare(old, ours), *describe(changes, ours)]
 
 
 def test_equal_families_do_not_differ() -> None:
@@ -28,7 +33,7 @@ def test_equal_families_do_not_differ() -> None:
 
 @pytest.mark.parametrize("ours", [None, family("# TYPE m gauge\n")])
 def test_family_without_series_is_missing(ours: ParsedFamily | None) -> None:
-    (found,) = compare(family("m 1\n"), ours, tolerance=0.1)
+    (found,) = compare(family("m 1\n"), ours)
 
     assert (Kind.MISSING, "m", "is not served") == (found.kind, found.metric, found.message)
 
@@ -99,14 +104,30 @@ def test_factor_is_named(old: str, ours: str, message: str) -> None:
     assert (Kind.VALUE, message) == (found.kind, found.message)
 
 
-def test_factor_is_that_of_most_series() -> None:
+def test_series_that_differ_in_several_ways_are_listed() -> None:
     old = "".join(f'm{{a="{n}"}} 100\n' for n in range(5))
-    # One series changed between the two readings, the others have another unit.
-    ours = 'm{a="0"} 100\n' + "".join(f'm{{a="{n}"}} 100000\n' for n in range(1, 5))
+    ours = 'm{a="0"} 100\n' + "".join(f'm{{a="{n}"}} {1000 * n}\n' for n in range(1, 5))
 
     (found,) = differences(old, ours)
 
-    assert 1000 == found.factor
+    assert (Kind.VALUE, None, "differs in 4 series") == (found.kind, found.factor, found.message)
+    assert "a=1: 100, now 1000" == found.values[0]
+
+
+def test_two_of_three_series_that_turned_to_zero_are_found() -> None:
+    old = "".join(f'm{{a="{n}"}} 100\n' for n in range(3))
+
+    (found,) = differences(old, 'm{a="0"} 100\nm{a="1"} 0\nm{a="2"} 0\n')
+
+    assert "is 0 here in 2 series" == found.message
+
+
+def test_missing_combination_of_known_values_is_found() -> None:
+    old = "".join(f'm{{a="{a}",b="{b}"}} 1\n' for a in "xy" for b in "xy")
+
+    (found,) = differences(old, old.replace('m{a="y",b="x"} 1\n', ""))
+
+    assert (Kind.SERIES, ("a=y,b=x",)) == (found.kind, found.values)
 
 
 @pytest.mark.parametrize("ours", ["100", "103", "97"])
@@ -114,9 +135,12 @@ def test_small_differences_are_ignored(ours: str) -> None:
     assert [] == differences("m 100\n", f"m {ours}\n")
 
 
-@pytest.mark.parametrize(("old", "ours"), [("0", "5"), ("NaN", "5"), ("+Inf", "5"), ("0", "0")])
-def test_what_has_no_ratio_has_no_factor(old: str, ours: str) -> None:
-    assert [] == [found for found in differences(f"m {old}\n", f"m {ours}\n") if found.factor]
+@pytest.mark.parametrize(("old", "ours"), [("0", "5"), ("NaN", "5"), ("+Inf", "5")])
+def test_what_has_no_ratio_differs_all_the_same(old: str, ours: str) -> None:
+    (found,) = differences(f"m {old}\n", f"m {ours}\n")
+
+    assert not found.factor
+    assert [] == differences(f"m {old}\n", f"m {old}\n")
 
 
 def test_counters_depend_on_the_start_of_their_exporter() -> None:
@@ -130,9 +154,9 @@ _PAIRS = st.dictionaries(st.sampled_from("abc"), st.text(max_size=3), max_size=3
 def test_any_two_families_can_be_compared(
     old: list[tuple[dict[str, str], float]], ours: list[tuple[dict[str, str], float]]
 ) -> None:
-    for found in compare(_make(old), _make(ours), tolerance=0.1):
+    for found in compare_whole(_make(old), _make(ours)):
         assert found.message
-    assert [] == [found for found in compare(_make(old), _make(old), tolerance=0.1) if found.kind is not Kind.VALUE]
+    assert [] == compare_whole(_make(old), _make(old))
 
 
 def _make(samples: list[tuple[dict[str, str], float]]) -> ParsedFamily:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import subprocess
 import sys
 
@@ -59,10 +61,18 @@ class Script:
     def pids(self) -> set[int]:
         """List as cgroups do: the program and all below it, zombies left out."""
         everybody = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
-        return {process.pid for process in everybody if process.status() != psutil.STATUS_ZOMBIE}
+        found = set()
+        for process in everybody:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.add(process.pid)
+        return found
 
     def close(self) -> None:
-        for process in psutil.Process(self.pid).children(recursive=True) if self.process.poll() is None else ():
-            process.kill()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)  # it may start others all the time
+            for process in psutil.Process(self.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
         self.process.kill()
         self.process.communicate(timeout=30)

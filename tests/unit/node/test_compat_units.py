@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from slurmscope.cluster import scheduler
-from slurmscope.cluster.rpc import MessageRpcs, UserRpcs
-from slurmscope.cluster.sdiag import Backfill, Diag, JobEvents, Load, MainScheduler
+from slurmscope.cluster.rpc import MessageRpcs, StatisticsValues, UserRpcs
+from slurmscope.cluster.sdiag import Diag
 from slurmscope.exporter.collector import NoOptions
 from slurmscope.node import jobs as job_use
 from slurmscope.node.gpu import collector as gpu_collector
@@ -46,14 +46,9 @@ CARD = Gpu(
 )
 # Two seconds and more: a factor that is slightly off shows only in large values.
 DIAG = Diag(
-    since=None,
-    load=Load(threads=12, dbd_queue_size=5),
-    job_events=JobEvents(),
-    main=MainScheduler(),
-    backfill=Backfill(is_active=False),
+    daemon=StatisticsValues.of(["Server thread count: 12", "DBD Agent queue size: 5"]),
     messages=(MessageRpcs(message="REQUEST_PING", requests=4, seconds=8.000_004),),
     users=(UserRpcs(user="root", uid=0, requests=3, seconds=3600.000_001),),
-    outgoing={},
 )
 
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from slurmscope.node.cgroup.job import JobCgroup
-from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, LayoutKind, TreeHealth
+from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, LayoutKind
 from slurmscope.node.job_finder import STEP_LIMIT, JobFinder
 from slurmscope.node.job_use import JobKey
 from slurmscope.node.procfs.stepd_jobs import StepdJob, StepdTree
@@ -24,7 +24,8 @@ class FakeCgroups(CgroupTree):
     """Be a tree of cgroups."""
 
     layout: CgroupLayout
-    health: TreeHealth = field(default_factory=lambda: TreeHealth(scopes=1))
+    scopes: int = 1
+    stale: int = 0
     jobs: dict[JobKey, FakeJob] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
 
@@ -83,14 +84,14 @@ def test_cgroups_are_used_where_slurmd_makes_them(tmp_path: Path) -> None:
 
 
 def test_processes_are_used_where_slurmd_makes_no_cgroups(tmp_path: Path) -> None:
-    finder = JobFinder(FakeCgroups(v1(tmp_path), TreeHealth(scopes=0)), FakeStepds({KEY: stepd_job()}))
+    finder = JobFinder(FakeCgroups(v1(tmp_path), 0), FakeStepds({KEY: stepd_job()}))
     assert [KEY] == list(finder.scan())
     assert ("processes", True) == (finder.layout, finder.uses_processes)
 
 
 def test_machine_without_any_sign_of_slurm_is_unsupported(tmp_path: Path) -> None:
     stepds = FakeStepds()
-    finder = JobFinder(FakeCgroups(v1(tmp_path), TreeHealth(scopes=0)), stepds)
+    finder = JobFinder(FakeCgroups(v1(tmp_path), 0), stepds)
     finder.scan()
     assert "unsupported" == finder.layout
     stepds.jobs[KEY] = stepd_job()
@@ -101,10 +102,10 @@ def test_machine_without_any_sign_of_slurm_is_unsupported(tmp_path: Path) -> Non
 
 
 def test_slurmd_that_starts_later_is_noticed(tmp_path: Path) -> None:
-    cgroups = FakeCgroups(v1(tmp_path), TreeHealth(scopes=0))
+    cgroups = FakeCgroups(v1(tmp_path), 0)
     finder = JobFinder(cgroups, FakeStepds({JobKey(8): stepd_job()}))
     finder.scan()
-    cgroups.health = TreeHealth(scopes=1, stale=2)
+    cgroups.scopes, cgroups.stale = 1, 2
     cgroups.jobs[KEY] = FakeJob(KEY)
     assert ([KEY], "v1", 2) == (list(finder.scan()), finder.layout, finder.stale_cgroups)
 
@@ -176,6 +177,6 @@ def test_program_of_steps_is_watched_only_where_jobs_have_no_cgroups(tmp_path: P
     finder = JobFinder(cgroups := FakeCgroups(v2(tmp_path)), FakeStepds())
     finder.scan()
     assert finder.watch_programs() is None
-    cgroups.health = TreeHealth(scopes=0)
+    cgroups.scopes = 0
     finder.scan()
     assert [Path("/usr/sbin/slurmstepd")] == finder.watch_programs()

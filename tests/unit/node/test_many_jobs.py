@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import subprocess
 import sys
@@ -123,7 +124,7 @@ class BlockedReader(FakeReader):
         self._blocked = blocked
         self._released = released
 
-    def read(self, job: LiveJob) -> JobUse | None:
+    def read(self, job: LiveJob, seconds: float = math.inf) -> JobUse | None:
         """Wait, and count."""
         self._blocked.set()
         self._released.wait(PATIENCE_SECONDS)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import threading
@@ -334,7 +335,7 @@ def test_request_while_scans_fail_gets_their_error_at_once(node: Node) -> None:
 class BrokenReading(FakeReader):
     """Be a reader with a bug."""
 
-    def read(self, job: LiveJob) -> JobUse | None:
+    def read(self, job: LiveJob, seconds: float = math.inf) -> JobUse | None:
         """Fail when the job says so."""
         assert isinstance(job, FakeJob)
         if job.uid is None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.portal.array import ArrayView, Recommendation, make_array_view
+from slurmscope.jobs.pending.queue import PendingJob
+from slurmscope.portal.array import ArrayView, Recommendation, keep_newest_runs, make_array_view
 from tests.fakes.archive import make_row
 from tests.fakes.reports import GIB, make_record, make_report
 
@@ -217,6 +218,17 @@ def test_every_task_that_did_not_complete_is_listed() -> None:
     assert ["FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"] == [row.state for row in summarize(rows).incomplete]
 
 
+def test_ended_run_of_a_task_that_is_pending_again_is_not_a_task() -> None:
+    pending = PendingJob(
+        20, "relax", "ada", "physics", ("cpu",), "", "PENDING", "Priority", 2000, array_job_id=1, tasks=(range(3, 6),)
+    )  # fmt: skip
+    ended, running = (replace(BASE, shown_id=f"1_{task}", state=state) for task, state in ((3, "NODE_FAIL"), (4, "R")))
+    other, first_run = replace(BASE, shown_id="1_9"), replace(BASE, shown_id="1_9", state="PREEMPTED")
+    running = replace(running, end_seconds=None)
+
+    assert [running, other] == keep_newest_runs([ended, running, other, first_run], [pending])
+
+
 def test_task_that_differs_in_two_numbers_is_one_outlier() -> None:
     rows = [replace(row, shown_id=f"1_{index}") for index, row in enumerate(make_rows(12))]
     rows[3] = replace(rows[3], run_seconds=90000.0, cpu_ratio=0.1)
@@ -234,3 +246,11 @@ def test_bar_links_to_its_tasks_unless_they_are_too_many() -> None:
     assert (2, "1 min 40 s to 4 min 52 s", "?ids=1_0%2C1_1") == (first.count, first.span, first.query)
     many = [replace(row, shown_id=f"1_{index}") for index, row in enumerate(make_rows(201))]
     assert {""} == {bar.query for bar in summarize(many).distributions[0].bars}
+
+
+def test_equal_numbers_are_one_bar_without_a_range() -> None:
+    rows = [replace(row, cpu_ratio=0.61) for row in make_rows(5)]
+    (cpu,) = (found for found in summarize(rows).distributions if found.label == "CPU use")
+
+    assert [(5, "61 %")] == [(bar.count, bar.span) for bar in cpu.bars if bar.count]
+    assert not any(" to " in bar.span for bar in cpu.bars)

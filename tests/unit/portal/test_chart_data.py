@@ -4,6 +4,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
+from slurmscope.jobs.charts import fold_lines
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
 from slurmscope.jobs.rule import Subject
 from slurmscope.portal.charts import encode_charts, make_data_table
@@ -99,3 +102,20 @@ def test_values_for_the_script_have_five_digits() -> None:
     )
     (made,) = json.loads(encode_charts([chart]))["charts"]
     assert [0.33333, None, 123460000.0] == made["lines"][0]["values"]
+
+
+@pytest.mark.parametrize("name", ["filesystem_read", "filesystem_metadata", "traced_cpu", "traced_read"])
+def test_parts_of_a_job_are_added_up(name: str) -> None:
+    # 1 GB/s to one file system and nothing to another is 1 GB/s, not the half of it.
+    assert 1e9 == overlaid(name, home=0.0, scratch=1e9)
+
+
+def test_parts_that_are_too_many_to_be_kept_have_no_sum() -> None:
+    report = make_job(1, 0, (1.0, 1.0))
+    folded = fold_lines([ChartLine(label=f"process {number}", values=(1.0, 1.0)) for number in range(20)])
+    chart = replace(report.charts[0], name="traced_cpu", lines=folded)
+    assert () == overlay_charts([replace(report, charts=(chart,))])
+
+
+def test_what_was_traced_is_not_mixed_with_what_was_measured() -> None:
+    assert 2.0 == overlaid("traced_cpu_node", traced_processes=2.0, whole_job=6.0)

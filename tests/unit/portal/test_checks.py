@@ -41,7 +41,7 @@ def examine(folder: Path, **flags: object) -> dict[str, Check]:
         **{name.replace("_", "."): value for name, value in flags.items()},
     }
     config = load(tuple(portal_sections()), flags=settings, environment={}, file=None)
-    return {check.name: check for check in examine_portal(config, {}).checks}
+    return {check.name: check for check in examine_portal(config, {})}
 
 
 def write_command(folder: Path, name: str, script: str) -> None:
@@ -155,7 +155,7 @@ def test_unreachable_archive_has_one_line_with_all_its_hosts(tmp_path: Path) -> 
         file=None,
     )
 
-    (check,) = (check for check in examine_portal(config, {}).checks if check.name == "archive")
+    (check,) = (check for check in examine_portal(config, {}) if check.name == "archive")
 
     assert not check.is_good
     assert url in check.message

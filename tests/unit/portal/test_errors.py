@@ -10,7 +10,7 @@ from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, MissingExtr
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.scope import Scope
-from slurmscope.portal.sign_in.errors import Refused, TooManyFailures
+from slurmscope.portal.sign_in.errors import Refused, TooMany
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, FakeIdentifier, make_backend
 
@@ -105,7 +105,7 @@ def test_rejected_requests_say_why() -> None:
     assert (403, {"error": "The header is not trusted."}) == (
         browser.get("/api/v2/jobs").status_code, browser.get("/api/v2/jobs").json(),
     )  # fmt: skip
-    backend.identifier.refusal = TooManyFailures(30)
+    backend.identifier.refusal = TooMany("wrong tokens", 30)
     assert (429, "30") == (browser.get("/").status_code, browser.get("/").headers["retry-after"])
 
 

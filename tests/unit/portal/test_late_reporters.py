@@ -21,9 +21,6 @@ class Stored(dict[str, str]):
     reads = 0
     error: ArchiveError | None = None
 
-    def read_checkpoint(self, name: str) -> str | None:
-        return self.get(name)
-
     def list_checkpoints(self, beginning: str) -> dict[str, str]:
         self.reads += 1
         if self.error:
@@ -32,7 +29,9 @@ class Stored(dict[str, str]):
 
 
 def make_late(stored: Stored, clock: list[float]) -> LateReporters:
-    return LateReporters(stored, ReporterSettings(), wall_clock=lambda: NOW + clock[0], monotonic=lambda: clock[0])
+    return LateReporters(
+        stored.list_checkpoints, ReporterSettings(), wall_clock=lambda: NOW + clock[0], monotonic=lambda: clock[0]
+    )
 
 
 def read_until(cluster: str) -> str:
@@ -102,7 +101,7 @@ class Measuring(Reporters):
 def test_page_says_that_jobs_are_archived_without_numbers() -> None:
     reporters = Measuring(ReporterProgress(series_problem="Prometheus is down"))
 
-    problems = [*LateReporters(Stored(), ReporterSettings(), reporters).problems()]
+    problems = [*LateReporters(Stored().list_checkpoints, ReporterSettings(), reporters).problems()]
 
     assert [
         "Jobs are not being measured; they will be when the time series server answers: Prometheus is down"
@@ -110,4 +109,6 @@ def test_page_says_that_jobs_are_archived_without_numbers() -> None:
 
 
 def test_page_says_nothing_while_jobs_are_measured() -> None:
-    assert [] == [*LateReporters(Stored(), ReporterSettings(), Measuring(ReporterProgress())).problems()]
+    assert [] == [
+        *LateReporters(Stored().list_checkpoints, ReporterSettings(), Measuring(ReporterProgress())).problems()
+    ]

@@ -189,6 +189,19 @@ def test_id_of_an_array_cancelled_before_all_tasks_started_redirects_to_the_arra
     assert (303, "/arrays/6000") == (answer.status_code, answer.headers["location"])
 
 
+def test_requeued_task_is_one_task_with_the_state_of_its_newest_run(backend: FakeBackend) -> None:
+    tasks = [make_record(6000 + task, array_job_id=6000, array_task_id=task) for task in range(3)]
+    first_run = replace(tasks[1], state="NODE_FAIL", submit_seconds=tasks[1].submit_seconds - 7200)
+    backend.archive.save([make_report(record) for record in (*tasks, first_run)])
+
+    page = Page(open_portal(backend, "ada").get("/arrays/6000").text)
+
+    assert "3 tasks: 3 completed;" in page.text
+    assert "3 tasks; 1 earlier run of requeued tasks not counted" in page.text
+    assert "Tasks that did not complete" not in page.text
+    assert 1 + 4 == len(open_portal(backend, "ada").get("/arrays/6000?format=csv").text.splitlines())
+
+
 def test_inaccessible_array_is_absent(backend: FakeBackend) -> None:
     browser = open_portal(backend, "bob")
     inaccessible, absent = browser.get("/arrays/4800"), browser.get("/arrays/1")

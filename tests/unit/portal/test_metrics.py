@@ -65,9 +65,9 @@ def full_metrics() -> PortalMetrics:
     bad.request()
     bad.wait(float("inf"))
     progress = ReporterProgress(jobs_archived=12, rounds=3, failures=1, read_until_seconds=1000.0)
-    return PortalMetrics(
-        requests=requests, reporters=Reporters(progress), query_counters=queries, readings={"nodes": good, "jobs": bad}
-    )
+    readings = {"nodes": good, "jobs": bad}
+    reporters = Reporters(progress)
+    return PortalMetrics(requests=requests, reporters=reporters, query_counters=queries, readings=readings)  # type: ignore[arg-type]
 
 
 def test_queries_are_counted_by_kind() -> None:

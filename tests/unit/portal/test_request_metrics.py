@@ -136,23 +136,3 @@ def test_bounds_belong_to_the_bucket_they_end(seconds: float, index: int) -> Non
 
     expected = [int(position == index) for position in range(14)]
     assert expected == list(durations(counts)[("/page",)].counts)
-
-
-def test_lifespan_messages_are_not_counted() -> None:
-    counts, app = RequestCounts(), FastAPI()
-    sent: list[str] = []
-
-    async def run() -> None:
-        left = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-
-        async def receive() -> Any:
-            return left.pop(0)
-
-        async def send(message: Any) -> None:
-            sent.append(message["type"])
-
-        await CountedApp(app, counts)({"type": "lifespan", "state": {}}, receive, send)
-
-    asyncio.run(run())
-    assert ["lifespan.startup.complete", "lifespan.shutdown.complete"] == sent
-    assert {} == counted(counts)

@@ -3,10 +3,13 @@ from __future__ import annotations
 
 import io
 import struct
+from dataclasses import replace
 
 import pytest
 from pypdf import PdfReader
 
+from slurmscope.jobs.render.pdf import render_chart_png
+from slurmscope.jobs.report import ChartLine
 from slurmscope.portal.settings import PortalSettings
 from tests.fakes.browser import PortalClient
 from tests.fakes.portal_backend import FakeBackend
@@ -104,10 +107,39 @@ def test_metric_without_a_chart_is_not_found(ada: PortalClient, metric: str) -> 
     assert 404 == ada.get(f"/plot/4711/{metric}").status_code
 
 
-def test_user_and_system_time_share_a_chart(backend: FakeBackend, ada: PortalClient) -> None:
-    backend.archive.save([make_report(make_record(6), charts=(make_chart("cpu_split"),))])
-    user, system = (ada.get(f"/plot/6/jobs_{part}_time") for part in ("user", "system"))
-    assert (200, user.content) == (user.status_code, system.content)
+@pytest.mark.parametrize(("mode", "other"), [("user", "system"), ("system", "user")])
+def test_user_and_system_time_have_a_picture_each(
+    backend: FakeBackend, ada: PortalClient, mode: str, other: str
+) -> None:
+    lines = {name: ChartLine(label=name, values=(level,) * 3) for name, level in (("user", 1.0), ("system", 3.0))}
+    split = replace(make_chart("cpu_split"), times=(0.0, 60.0, 120.0), lines=tuple(lines.values()))
+    alone = replace(split, title=f"{mode.capitalize()} time", lines=(lines[mode],))
+    backend.archive.save([make_report(make_record(6), charts=(split,))])
+
+    shown = ada.get(f"/plot/6/jobs_{mode}_time").content
+
+    assert render_chart_png(alone) == shown
+    assert ada.get(f"/plot/6/jobs_{other}_time").content != shown
+
+
+def test_only_the_usage_of_a_running_job_has_to_wait_for_its_end(ada: PortalClient) -> None:
+    paths = ("/api/v1/jobs/4720/usage", "/mail/4720", "/pdf/4720", "/plot/4720/jobs_rss")
+    assert [404, 200, 200, 200] == [ada.get(path).status_code for path in paths]
+
+
+def test_usage_has_the_older_types(backend: FakeBackend, ada: PortalClient) -> None:
+    report = make_report(make_record(6))
+    io = replace(report.summary.io, mean_open_files=7.9)
+    memory = replace(report.summary.memory, requested_bytes=4000 << 20)
+    summary = replace(report.summary, program_threads={"relax": 12.0}, io=io, memory=memory)
+    backend.archive.save([replace(report, summary=summary)])
+
+    usage = ada.get("/api/v1/jobs/6/usage").text
+
+    # The older application wrote int(...) of both, and what sacct prints without its unit.
+    assert '"threads":{"relax":12}' in usage
+    assert '"opened_files":7,' in usage
+    assert '"available":{"amount":"4000","unit":"MB"}' in usage
 
 
 def test_pie_without_measurements_is_not_found(backend: FakeBackend, ada: PortalClient) -> None:

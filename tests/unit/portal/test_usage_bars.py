@@ -38,7 +38,7 @@ def test_bar_is_a_day_in_a_short_period() -> None:
     assert [(2, 25.0, 12.5, 6.2), (0, 0.0, 0.0, 0.0), (2, 100.0, 50.0, 25.0)] == [
         (bar.jobs, bar.allocated_height, bar.measured_height, bar.used_height) for bar in view.bars
     ]
-    assert (4, 5 * 3600.0, 4 * 3600.0) == (view.jobs, view.core_seconds, view.highest_core_seconds)
+    assert (4, 5 * 3600.0, 4 * 3600.0) == (view.total.jobs, view.total.core_seconds, view.highest_core_seconds)
 
 
 @pytest.mark.parametrize("first", [date(2025, 11, 16) + timedelta(days=shift) for shift in range(7)])
@@ -52,7 +52,7 @@ def test_bar_is_a_week_from_monday_in_a_long_period(first: date) -> None:
     assert "week" == view.unit
     assert [2 * count for count in weeks.values()] == [bar.jobs for bar in view.bars]
     assert [round(100 * count / 7, 1) for count in weeks.values()] == [bar.allocated_height for bar in view.bars]
-    assert (2 * 366, 7 * 3600.0) == (view.jobs, view.highest_core_seconds)
+    assert (2 * 366, 7 * 3600.0) == (view.total.jobs, view.highest_core_seconds)
     assert (first.isoformat(), days[-1].isoformat()) == (view.first_day, view.last_day)
     monday = next(day for day in days[1:] if day.weekday() == 0)
     assert f"{monday} to {monday + timedelta(days=6)}" in {bar.title for bar in view.bars}
@@ -69,4 +69,4 @@ def test_bars_of_no_jobs_have_no_height() -> None:
     view = make_usage_bars([], seconds_of(date(2026, 1, 1)), 2)
 
     assert [(0, 0.0)] * 2 == [(bar.jobs, bar.allocated_height) for bar in view.bars]
-    assert view.cpu_ratio is None
+    assert view.total.cpu_ratio is None

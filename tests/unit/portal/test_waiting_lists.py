@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import csv
 import io
+from urllib.parse import quote
 
 import pytest
 
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend
+from tests.fakes.reports import make_record, make_report
 from tests.fakes.waiting import make_queue, make_waiting
 
 
@@ -81,3 +83,42 @@ def test_array_without_started_tasks_lists_its_pending_tasks(backend: FakeBacken
 def test_lists_work_while_the_queue_is_unknown(backend: FakeBackend) -> None:
     backend.waiting = None
     assert "4720" in Page(open_portal(backend, "ada").get("/jobs").text).text
+
+
+@pytest.mark.parametrize("cluster", ["", "lab/"])
+def test_every_listed_id_is_one_of_the_api(backend: FakeBackend, cluster: str) -> None:
+    portal = open_portal(backend, "ada")
+    listed = [job["shown_id"] for job in portal.get("/api/v2/jobs?state=PENDING").json()["jobs"]]
+    explained = {shown_id: portal.get(f"/api/v2/jobs/{cluster}{quote(shown_id)}/waiting").json() for shown_id in listed}
+
+    assert {"9001": 1, "4800_[12-24%2]": 13} == {name: view["tasks"] for name, view in explained.items()}
+    # Tasks that have started since are no longer in the brackets.
+    assert 13 == portal.get(f"/api/v2/jobs/{cluster}{quote('4800_[1-24%2]')}/waiting").json()["tasks"]
+
+
+def test_report_of_pending_tasks_is_what_accounting_has_of_their_array(backend: FakeBackend) -> None:
+    tasks = make_record(9500, array_job_id=9500, state="PENDING", start_seconds=None, end_seconds=None)
+    backend.archive.save([make_report(tasks)])
+
+    report = open_portal(backend, "ada").get(f"/api/v2/jobs/{quote('9500_[12-24%2]')}")
+
+    assert (200, "PENDING") == (report.status_code, report.json()["summary"]["record"]["state"])
+
+
+def test_page_of_pending_tasks_is_that_of_their_array(backend: FakeBackend) -> None:
+    answer = open_portal(backend, "ada").get(f"/jobs/{quote('4800_[12-24%2]')}")
+    assert (303, "/arrays/4800") == (answer.status_code, answer.headers["location"])
+
+
+@pytest.mark.parametrize("shown_id", ["4800_[", "4800_[]", "4800_[x]", "_[1-2]", "4800_[1-2]x", f"4800_[{'1' * 4001}]"])
+def test_id_that_slurm_does_not_write_is_no_id(backend: FakeBackend, shown_id: str) -> None:
+    assert 422 == open_portal(backend, "ada").get(f"/api/v2/jobs/{quote(shown_id)}/waiting").status_code
+
+
+def test_report_of_a_pending_job_has_the_reason_of_the_queue(backend: FakeBackend) -> None:
+    record = make_record(9001, state="PENDING", start_seconds=None, end_seconds=None, reason="None")
+    backend.archive.save([make_report(record)])
+
+    report = open_portal(backend, "ada").get("/api/v2/jobs/9001").json()
+
+    assert "Priority" == report["summary"]["record"]["reason"]

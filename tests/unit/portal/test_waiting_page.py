@@ -8,11 +8,12 @@ import pytest
 from slurmscope.cluster.licenses import License, Licenses
 from slurmscope.cluster.limits import AssociationLimits, Limit, LimitKind, Limits
 from slurmscope.cluster.reservations import Reservation, Reservations
-from slurmscope.cluster.sdiag import Backfill, Diag, JobEvents, Load, MainScheduler
+from slurmscope.cluster.rpc import StatisticsValues
+from slurmscope.cluster.sdiag import Diag
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.jobs.pending.facts import QueueFacts
 from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob
-from slurmscope.portal.pending import needed_facts
+from slurmscope.portal.blockers import needed_facts
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend
 from tests.fakes.reports import HOSTILE_NAME, make_record, make_report
@@ -23,10 +24,7 @@ NODE = Node(
     name="n1", base_state="mixed", flags=frozenset(), state_text="mixed", partitions=("batch",), cpus_total=16,
     cpus_allocated=14, cpus_idle=2, memory_bytes=64 * GIB, allocated_memory_bytes=24 * GIB, weight=1, gres=(),
 )  # fmt: skip
-DIAG = Diag(
-    since=None, load=Load(), job_events=JobEvents(), main=MainScheduler(),
-    backfill=Backfill(is_active=False, last_cycle_timestamp=NOW - 20), messages=(), users=(), outgoing={},
-)  # fmt: skip
+DIAG = Diag(backfill=StatisticsValues.of([f"Last cycle when: a moment ago ({NOW - 20})"]))
 
 
 def show(backend: FakeBackend, job: PendingJob, *others: PendingJob, viewer: str = "ada") -> Page:
@@ -116,7 +114,7 @@ def test_time_limit_before_the_next_start_has_a_command(backend: FakeBackend) ->
         (
             {"reason": "Licenses", "licenses": "matlab:4,other"},
             QueueFacts(licenses=Licenses(licenses=(License(name="matlab", total=10, used=8, free=2),))),
-            "License matlab: requests 4; 2 of 10 are free License other: requests 1",
+            "not met License matlab: 4 requested, 2 of 10 free License other: 1 requested",
         ),
         (
             {"reason": "Reservation", "reservation": "maint"},
@@ -228,3 +226,71 @@ def test_limits_without_use_and_of_memory_are_shown(backend: FakeBackend) -> Non
         association = AssociationLimits(account="physics", limits=(limit,))
         backend.facts = replace(QueueFacts(), limits=Limits(associations=(association,), qos=()))
         assert text in show(backend, make_waiting(9001, reason=reason)).text
+
+
+MATLAB = Licenses(
+    licenses=(License(name="matlab", total=56, used=56, free=0), License(name="c", total=9, used=0, free=9))
+)
+
+
+@pytest.mark.parametrize("reason", ["Priority", "Resources", "None"])
+def test_missing_license_is_the_headline_although_slurm_reports_the_priority(backend: FakeBackend, reason: str) -> None:
+    backend.facts = QueueFacts(nodes=Nodes(nodes=(NODE,)), licenses=MATLAB)
+    page = show(backend, make_waiting(9001, reason=reason, licenses="c:1,matlab:2", cpus=1))
+
+    assert f"License matlab: 2 requested, 0 of 56 free. {reason} Wait until other jobs return licenses" in page.text
+    assert "not met License matlab: 2 requested, 0 of 56 free met License c: 1 requested, 9 of 9 free" in page.text
+    assert "Nodes have room for the request; the reason above keeps the job from starting." in page.text
+    assert "higher priority" not in page.text
+
+
+def test_one_of_several_licenses_is_enough(backend: FakeBackend) -> None:
+    backend.facts = QueueFacts(licenses=MATLAB)
+    page = show(backend, make_waiting(9001, reason="Priority", licenses="c:1|matlab:2"))
+
+    assert "Jobs with a higher priority are ahead" in page.text
+    assert "not met" not in page.text
+
+
+def test_reason_that_is_no_turn_stays_the_headline(backend: FakeBackend) -> None:
+    backend.facts = QueueFacts(licenses=MATLAB)
+    page = show(backend, make_waiting(9001, reason="JobHeldUser", licenses="matlab:2"))
+
+    assert "The job is held by its user." in page.text
+
+
+def test_infinite_priority_is_no_number(backend: FakeBackend) -> None:
+    # NO_VAL and INFINITE of slurm.h.
+    first, second = JobPriority(job_id=9001, partition="batch", total=4294967294.0), 4294967295.0
+    others = (
+        JobPriority(job_id=9002, partition="batch", total=second),
+        JobPriority(job_id=9, partition="batch", total=7),
+    )
+    backend.facts = QueueFacts(priorities=JobPriorities(priorities=(first, *others)))
+    page = show(backend, make_waiting(9001, priority=4294967294), make_waiting(9002, priority=4294967295))
+    answer = PortalClient(backend.make_app(), "ada").get("/api/v2/jobs/9001/waiting")
+
+    assert "priority highest highest – 7" in page.text
+    assert "429496729" not in page.text.replace(",", "") + answer.text
+
+
+FORTNIGHT = 14 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("past_seconds", "command"),
+    [((), ""), ((7200, 3 * 86_400), "TimeLimit=4-12:00:00"), ((1800,), "TimeLimit=00:55:00")],
+)
+def test_smaller_request_is_one_that_past_runs_did_with(
+    backend: FakeBackend, past_seconds: tuple[int, ...], command: str
+) -> None:
+    """What is free until the next planned start, in 55 minutes, is enough for a short job only."""
+    job = make_waiting(9001, name="long", time_limit_seconds=FORTNIGHT, cpus=1)
+    for index, run_seconds in enumerate(past_seconds):
+        report = make_report(make_record(700 + index, name="long"))
+        backend.archive.save([replace(report, summary=replace(report.summary, run_seconds=run_seconds))])
+    backend.facts = QueueFacts(nodes=Nodes(nodes=(NODE,)))
+    page = show(backend, job, make_waiting(9002, start_seconds=NOW + 55 * 60))
+
+    assert command in page.text
+    assert bool(command) == ("TimeLimit=" in page.text)

@@ -14,7 +14,7 @@ import pytest
 from slurmscope.core.errors import ConfigError
 from slurmscope.profile.events import Profile, ProfiledStep, ProfileSeries, Sample, SampledField, StepKey
 from slurmscope.profile.feature import ProfileSettings, check_push
-from slurmscope.profile.push import ProfilePush, open_profile_push
+from slurmscope.profile.push import DELETE_AGAIN_SECONDS, ProfilePush, open_profile_push
 from slurmscope.profile.service import NodeProfiling
 from tests.fakes.scripted_server import read_whole_request, scripted_server
 from tests.processes import until
@@ -54,7 +54,8 @@ class Pushed(ProfilePush):
 
     def __init__(self, url: str) -> None:
         self.profile: Profile | None = Profile()
-        super().__init__(url, lambda: self.profile, host="here")
+        self.now = 0.0
+        super().__init__(url, lambda: self.profile, host="here", clock=lambda: self.now)
 
 
 @contextmanager
@@ -134,6 +135,40 @@ def test_failed_deletion_is_repeated(gateway: Gateway) -> None:
 
         assert 1 == push.errors
     assert [("DELETE", "/metrics/job/12/instance/n1")] * 2 == gateway.take()
+
+
+def test_push_that_timed_out_and_lands_after_the_deletion_is_deleted_again(gateway: Gateway) -> None:
+    """A gateway that hung does what waited in it, in any order, when it goes on."""
+    with pushing(gateway) as push:
+        push.profile, gateway.status = Profile(steps=(step(12),)), 503
+        push.push()
+        push.profile, gateway.status = Profile(), 202
+        push.push()
+        assert [("PUT", "/metrics/job/12/instance/n1"), ("DELETE", "/metrics/job/12/instance/n1")] == gateway.take()
+        # Now the push lands.
+        push.push()
+        assert [] == gateway.take()
+        for status in (503, 202, 202):
+            push.now, gateway.status = push.now + DELETE_AGAIN_SECONDS, status
+            push.push()
+
+    assert [("DELETE", "/metrics/job/12/instance/n1")] * 2 == gateway.take()
+
+
+def test_job_that_goes_on_is_not_deleted_again(gateway: Gateway) -> None:
+    """Its next step has started."""
+    with pushing(gateway) as push:
+        push.profile, gateway.status = Profile(steps=(step(12),)), 503
+        push.push()
+        push.profile, gateway.status = Profile(), 202
+        push.push()
+        gateway.take()
+        push.profile = Profile(steps=(step(12, "1"),))
+        push.push()
+        push.now += DELETE_AGAIN_SECONDS
+        push.push()
+
+    assert [("PUT", "/metrics/job/12/instance/n1")] == gateway.take()
 
 
 def test_gateway_that_is_down_is_not_tried_for_every_job(gateway: Gateway) -> None:

@@ -59,7 +59,7 @@ def wait_for(read: Callable[[], Profile], is_right: Callable[[Profile], bool]) -
 
 def test_sample_is_received(receiver: ProfileReceiver, path: Path) -> None:
     send(path, SAMPLE)
-    profile = wait_for(receiver.read, lambda profile: bool(profile.steps))
+    profile = wait_for(receiver.intake.read, lambda profile: bool(profile.steps))
 
     assert 11.789999999999999 == profile.steps[0].measured["task_cpu_seconds", "1"]
 
@@ -67,7 +67,7 @@ def test_sample_is_received(receiver: ProfileReceiver, path: Path) -> None:
 def test_datagram_of_another_user_is_refused_and_counted(path: Path) -> None:
     with closing(ProfileReceiver(path, make_steps(), senders={os.getuid() + 1})) as receiver:
         send(path, SAMPLE)
-        profile = wait_for(receiver.read, lambda profile: profile.rejected.get("sender", 0) == 1)
+        profile = wait_for(receiver.intake.read, lambda profile: profile.rejected.get("sender", 0) == 1)
 
     assert () == profile.steps
 
@@ -75,14 +75,14 @@ def test_datagram_of_another_user_is_refused_and_counted(path: Path) -> None:
 def test_root_is_the_only_sender_by_default(path: Path) -> None:
     with closing(ProfileReceiver(path, make_steps())) as receiver:
         send(path, SAMPLE)
-        profile = wait_for(receiver.read, lambda profile: bool(profile.steps or profile.rejected.get("sender")))
+        profile = wait_for(receiver.intake.read, lambda profile: bool(profile.steps or profile.rejected.get("sender")))
 
     assert (os.getuid() == 0) == bool(profile.steps)
 
 
 def test_malformed_datagram_is_counted_and_the_next_one_used(receiver: ProfileReceiver, path: Path) -> None:
     send(path, b"", b"nonsense", SAMPLE)
-    profile = wait_for(receiver.read, lambda profile: bool(profile.steps))
+    profile = wait_for(receiver.intake.read, lambda profile: bool(profile.steps))
 
     assert 2 == profile.rejected["malformed"]
 
@@ -91,14 +91,14 @@ def test_receiver_waits_for_its_directory(tmp_path: Path) -> None:
     directory = tmp_path / "later"
     with closing(ProfileReceiver(directory / "profile.sock", make_steps(), senders={os.getuid()})) as receiver:
         with pytest.raises(SourceError, match="cannot listen"):
-            receiver.read()
+            receiver.intake.read()
         assert not next(iter(receiver.checks())).is_good
         directory.mkdir()
         until = time.monotonic() + LIMIT_SECONDS
         while not next(iter(receiver.checks())).is_good:
             assert time.monotonic() < until
             time.sleep(0.01)
-        assert () == receiver.read().steps
+        assert () == receiver.intake.read().steps
 
 
 def test_second_process_takes_nothing_from_the_agent(receiver: ProfileReceiver, path: Path) -> None:
@@ -106,22 +106,22 @@ def test_second_process_takes_nothing_from_the_agent(receiver: ProfileReceiver, 
     with closing(ProfileReceiver(path, make_steps(), senders={os.getuid()})) as second:
         check = next(iter(second.checks()))
         send(path, SAMPLE)
-        wait_for(receiver.read, lambda profile: bool(profile.steps))
+        wait_for(receiver.intake.read, lambda profile: bool(profile.steps))
 
         assert (True, True) == (check.is_good, "another process" in check.message)
-        assert Profile() == second.read()
+        assert Profile() == second.intake.read()
 
 
 def test_new_receiver_follows_the_old_one(path: Path) -> None:
     """As at a reload, when the new one is started first."""
     with closing(ProfileReceiver(path, make_steps())):
         second = ProfileReceiver(path, make_steps(), senders={os.getuid()})
-        assert Profile() == second.read()
+        assert Profile() == second.intake.read()
     with closing(second):
-        wait_for(second.read, lambda profile: bool(profile.events))
+        wait_for(second.intake.read, lambda profile: bool(profile.events))
         send(path, SAMPLE)
 
-        assert 1 == len(wait_for(second.read, lambda profile: bool(profile.steps)).steps)
+        assert 1 == len(wait_for(second.intake.read, lambda profile: bool(profile.steps)).steps)
 
 
 def test_short_queue_of_the_kernel_is_reported(receiver: ProfileReceiver) -> None:

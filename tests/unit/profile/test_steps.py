@@ -28,13 +28,28 @@ class Steps(ProfileSteps):
         self.number = 0
 
     def send(
-        self, kind: EventKind, sample: Sample | None = None, *, key: StepKey = KEY, start: int = 1, lost: int = 0
+        self,
+        kind: EventKind,
+        sample: Sample | None = None,
+        *,
+        key: StepKey = KEY,
+        start: int = 1,
+        lost: int = 0,
+        task: str = "",
     ) -> None:
         """Handle the next event of a step."""
         self.number += 1
-        self.handle(
-            ProfileEvent(kind=kind, key=key, uid=1, start_seconds=start, number=self.number, lost=lost, sample=sample)
+        event = ProfileEvent(
+            kind=kind,
+            key=key,
+            uid=1,
+            start_seconds=start,
+            number=self.number,
+            lost=lost,
+            sample=sample,
+            task=task,
         )
+        self.handle(event)
 
     def sample(self, time: int, *, start: int = 1, lost: int = 0, **fields: tuple[float, float]) -> None:
         """Handle a sample of task 1."""
@@ -70,6 +85,39 @@ def test_second_sample_of_the_same_second_keeps_the_load() -> None:
 
     expected = {("task_cpu_seconds", "1"): 2.5, ("task_busy_cores", "1"): 1.0, ("task_resident_bytes", "1"): 2048.0}
     assert expected == steps.only().measured
+
+
+def test_task_that_ended_keeps_no_core_busy() -> None:
+    """Its totals stay, its memory for the grace period, as that of an ended step; the other task goes on."""
+    steps = Steps()
+    busy = {"CPUTime": (2.0, 2.0), "CPUUtilization": (100.0, 100.0), "CPUFrequency": (2e3, 2e3), "RSS": (1.0, 1.0)}
+    for task in "1", "2":
+        steps.send(EventKind.SAMPLE, task_sample(10, task, **busy))
+    steps.send(EventKind.TASK_END, task="1")
+    # Sent again, since it was lost before.
+    steps.send(EventKind.SAMPLE, task_sample(10, "1", **(busy | {"CPUTime": (2.0, 4.0)})))
+
+    ended = {("task_cpu_seconds", "1"): 4.0}
+    other = {
+        ("task_cpu_seconds", "2"): 2.0,
+        ("task_busy_cores", "2"): 1.0,
+        ("task_cpu_frequency_hertz", "2"): 2e9,
+        ("task_resident_bytes", "2"): 1024.0,
+    }
+    assert {**ended, ("task_resident_bytes", "1"): 1024.0, **other} == steps.only().measured
+    steps.now += GRACE_SECONDS
+    steps.send(EventKind.SAMPLE, task_sample(70, "2", **busy))
+    assert {**ended, **other} == steps.only().measured
+    assert [(ProfileSeries.TASKS, "2")] == list(steps.only().samples)
+
+
+def test_step_that_ended_keeps_no_core_busy() -> None:
+    """The end of a task may be lost, and Slurm 25.05 does not report that of the extern step."""
+    steps = Steps()
+    steps.sample(10, CPUTime=(2.0, 2.0), CPUUtilization=(100.0, 100.0), RSS=(1.0, 1.0))
+    steps.send(EventKind.STEP_END)
+
+    assert {("task_cpu_seconds", "1"): 2.0, ("task_resident_bytes", "1"): 1024.0} == steps.only().measured
 
 
 def test_page_faults_of_ended_processes_do_not_make_a_counter_fall() -> None:
@@ -284,14 +332,20 @@ def test_requeued_job_without_a_reported_start_starts_again() -> None:
     assert {("task_cpu_seconds", "1"): 1.0} == steps.only().measured
 
 
-def test_steps_of_the_other_plugin_do_not_end_with_their_job() -> None:
-    """They report their end themselves, after the last samples."""
+def test_step_whose_reported_end_was_lost_ends_with_its_job() -> None:
+    """Its last samples may arrive after the job was missed, and the end after them."""
     steps = Steps()
     steps.sample(10, CPUTime=(1.0, 1.0))
     steps.end_missing({12})
     steps.end_missing(())
+    assert steps.only().has_ended
+    steps.sample(12, CPUTime=(1.0, 2.0))
+    assert (False, 2.0) == (steps.only().has_ended, steps.only().measured["task_cpu_seconds", "1"])
+    steps.end_missing(())
+    steps.send(EventKind.STEP_END)
+    steps.sample(13, CPUTime=(1.0, 3.0))
 
-    assert not steps.only().has_ended
+    assert (True, 1) == (steps.only().has_ended, steps.snapshot().rejected["late"])
 
 
 def test_number_of_steps_is_limited_for_differences_too() -> None:

@@ -38,7 +38,7 @@ class Day:
     def __init__(self) -> None:
         self.now = 0.0
         self.series = FakeSeries()
-        self._charts = ClusterCharts(self.series, Clock(monotonic=lambda: self.now, wall=lambda: START))
+        self._charts = ClusterCharts(self.series.read_cluster, Clock(monotonic=lambda: self.now, wall=lambda: START))
 
     def names(self) -> list[str]:
         return [chart.name for chart in self._charts.get()]
@@ -73,7 +73,9 @@ def test_what_was_recorded_a_minute_apart_is_drawn_without_holes(tmp_path: Path)
             cores = {"allocated": 600.0, "idle": 300.0, "unusable": 124.0}
             recorder.record(moment, [("slurm_cpus", {"state": state}, cores[state]) for state in cores])
             recorder.record(moment, [("slurm_jobs", {"state": "RUNNING"}, 8.0)])
-        jobs, chart = ClusterCharts(recorder.series(), Clock(wall=lambda: START, monotonic=lambda: 0.0)).get()
+        jobs, chart = ClusterCharts(
+            recorder.series().read_cluster, Clock(wall=lambda: START, monotonic=lambda: 0.0)
+        ).get()
     count = len(chart.times)
     assert 10 <= count <= 11
     expected = {"allocated": 600.0, "idle": 300.0, "unusable": 124.0, "all": 1024.0}

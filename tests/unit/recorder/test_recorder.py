@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.core.settings import Section
 from slurmscope.jobs.queries import TOTALS
 from slurmscope.jobs.series import Aggregation, JobSpan, SeriesQuery
 from slurmscope.metrics.family import Family, Histogram, counter, gauge, histogram
@@ -24,7 +25,7 @@ from slurmscope.recorder.recorder import (
     TRACED_SERIES_LIMIT,
     Recorder,
 )
-from slurmscope.recorder.settings import RECORDED_METRICS, RecorderSettings, parse_size
+from slurmscope.recorder.settings import RECORDED_METRICS, RecorderSettings
 from tests.fakes.recorded_samples import CPU, INTERVAL, JOB, MEMORY, START, make_recorder, sample
 
 NODES = SeriesQuery(metric=CPU, how=Aggregation.MAX)
@@ -203,12 +204,12 @@ def test_agent_may_bring_new_series_again_when_old_ones_were_packed(tmp_path: Pa
 
 
 def traced_page(pids: Iterable[int], job: int = JOB, host: str = "n1") -> str:
-    labels = f'jobid="{job}",host="{host}",rank="0",step="0",command="a"'
+    labels = f'slurm_job="{job}",slurm_node="{host}",rank="0",step="0",command="a"'
     return "".join(f'{THREADS.metric}{{{labels},pid="{pid}"}} {pid}\n' for pid in pids)
 
 
 def test_traced_processes_are_recorded_by_job_and_node(tmp_path: Path) -> None:
-    labels = ("jobid", "host", "pid", "rank", "step", "command")
+    labels = ("slurm_job", "slurm_node", "pid", "rank", "step", "command")
     family = Family(gauge(THREADS.metric, "Threads.", *labels), {(str(JOB), "n2", "9", "1", "0", "a"): 3.0})
     with make_recorder(tmp_path) as recorder:
         recorder.record_page(START, traced_page([5, 6]), nodes=("n1",))
@@ -311,9 +312,11 @@ def test_threads_read_while_one_records(tmp_path: Path) -> None:
 
 
 def test_size_setting_is_at_least_what_is_new() -> None:
-    assert 1 << 30 == parse_size("1G")
+    parse = next(s.parse for s in Section(name="recorder", type=RecorderSettings).settings() if s.metavar == "SIZE")
+
+    assert 1 << 30 == parse("1G")
     with pytest.raises(ValueError, match="less than the minimum of 64MiB"):
-        parse_size("1M")
+        parse("1M")
 
 
 def test_default_interval_is_that_of_the_tests() -> None:

@@ -27,7 +27,7 @@ def request(name: bytes, size: int = 10, samples: int = 1) -> WriteRequest:
 
 
 def make(max_bytes: int = 100, clock: Clock | None = None) -> RequestBuffer:
-    return RequestBuffer(max_bytes=max_bytes, max_age_seconds=60.0, clock=clock or Clock())
+    return RequestBuffer(max_bytes=max_bytes, clock=clock or Clock())
 
 
 def drain(buffer: RequestBuffer) -> list[bytes]:
@@ -71,7 +71,7 @@ def test_old_requests_are_dropped() -> None:
     clock = Clock()
     buffer = make(clock=clock)
     buffer.add(request(b"a", samples=3))
-    clock.now += 59
+    clock.now += 3599
     buffer.add(request(b"b"))
     clock.now += 2
 
@@ -89,19 +89,19 @@ def test_newest_request_is_kept_although_it_is_larger_than_the_buffer() -> None:
     assert [b"b"] == drain(buffer)
 
 
-def test_dropped_samples_are_logged_with_the_setting(caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_samples_are_logged_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     buffer = make(max_bytes=15, clock=clock)
     with caplog.at_level(logging.WARNING):
         buffer.add(request(b"a", samples=3))
         assert not caplog.records
         buffer.add(request(b"b", samples=4))
-        clock.now += 61
+        clock.now += 3601
         assert [] == drain(buffer)
 
     assert [
-        {"setting": "--output.remote-write-buffer", "samples": 3},
-        {"setting": "--output.remote-write-max-age", "samples": 4},
+        {"reason": "size", "samples": 3},
+        {"reason": "age", "samples": 4},
     ] == [record.__dict__["fields"] for record in caplog.records]
 
 

@@ -18,9 +18,10 @@ from slurmscope.archive.tables import REPORTS
 from slurmscope.core.clock import Clock
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.runs import run_of
 from slurmscope.jobs.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals
 from slurmscope.jobs.viewer import EVERYTHING
-from slurmscope.reporter.incomplete_reports import IncompleteReports, run_of
+from slurmscope.reporter.incomplete_reports import IncompleteReports
 from slurmscope.reporter.measure import Measurer
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive

@@ -108,19 +108,11 @@ def read_rows(archive: SqlArchive) -> dict[str, list[str]]:
     """Return all rows of jobs and sums; runs by job instead of by their number, reports without the time of making."""
     with archive.database.reading() as connection:
         names = dict(connection.execute(select(JOBS.c.run_id, JOBS.c.job_id)).all())
-        found = {table.name: sorted(map(repr, _rows(connection, table, names))) for table in PER_RUN}
-        for table in SUMS:  # one that fell to 0 when a report was replaced is the same as none
-            rows = (row for row in _rows(connection, table, names) if _is_counted(table, row))
-            found[table.name] = sorted(map(repr, rows))
+        found = {table.name: sorted(map(repr, _rows(connection, table, names))) for table in (*PER_RUN, *SUMS)}
         joined = select(REPORTS.c.body, CURVES.c.body).join(CURVES, CURVES.c.run_id == REPORTS.c.run_id)
         reports = [decode_report(body, curves) for body, curves in connection.execute(joined)]
     found["reports"] = sorted(repr(replace(report, made_seconds=0)) for report in reports)
     return found
-
-
-def _is_counted(table: Any, row: dict[str, Any]) -> bool:
-    keys = {column.name for column in table.primary_key}
-    return any(value for name, value in row.items() if name not in keys)
 
 
 def _rows(connection: Any, table: Any, names: dict[int, int]) -> Iterator[dict[str, Any]]:

@@ -67,6 +67,59 @@ def test_record_that_comes_late_is_not_lost() -> None:
     assert {7} == bench.archived()
 
 
+def test_records_that_arrive_days_late_are_not_lost() -> None:
+    last = make_record(6, end_seconds=START + 15_000)
+    bench = Bench(last)
+    bench.reporter.work()
+    # slurmdbd is down for two days, and its database shows no later job; then it gets the messages of slurmctld.
+    for _ in range(49):
+        bench.now += 3600
+        bench.reporter.work()
+    bench.accounting.records += [make_record(number, end_seconds=START + 20_000 + number * 3600) for number in (7, 40)]
+    bench.restarted()
+    bench.reporter.work()
+    assert {6, 7, 40} == bench.archived()
+
+
+def test_new_ends_between_two_hourly_rounds_do_not_hide_late_ones() -> None:
+    bench = Bench(make_record(6, end_seconds=START + 15_000))
+    bench.reporter.work()
+    for _ in range(49):
+        bench.now += 3600
+        bench.reporter.work()
+    late, fresh = make_record(7, end_seconds=START + 16_000), make_record(8, end_seconds=int(bench.now) - 200)
+    bench.accounting.records += [late, fresh]
+    bench.now += 60
+    bench.reporter.work()
+    assert {6, 8} == bench.archived()
+    bench.now += 3600
+    bench.reporter.work()
+    assert {6, 7, 8} == bench.archived()
+
+
+def test_late_records_are_not_searched_where_retention_has_deleted() -> None:
+    bench = Bench(make_record(6, end_seconds=START + 15_000))
+    bench.reporter.work()
+    bench.archive.reports.clear()
+    bench.now += 8 * DAY
+    bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now) - 600)
+    settings = ReporterSettings(keep_jobs=7.0 * DAY)
+    maker = ReportMaker(bench.series, wall_clock=lambda: bench.now)
+    parts = (bench.accounting, maker, bench.archive, bench.archive, settings)
+    Reporter(*parts, cluster="lab", clock=bench.clock()).work()  # type: ignore[arg-type]
+    assert set() == bench.archived()
+
+
+def test_suspended_job_is_refreshed_as_such() -> None:
+    running = make_record(5, state="RUNNING", end_seconds=None)
+    bench = Bench(running)
+    for state in ("RUNNING", "SUSPENDED", "RUNNING"):
+        bench.accounting.records[0] = replace(running, state=state)
+        bench.now += 60
+        bench.reporter.work()
+        assert [state] == [report.record.state for report in bench.archive.reports.values()]
+
+
 def test_partial_record_is_archived_when_it_is_whole() -> None:
     whole = make_record(1, end_seconds=START + 20_000 - OVERLAP_SECONDS // 2)
     bench = Bench(replace(whole, name="allocation", partition=""))

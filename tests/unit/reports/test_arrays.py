@@ -43,6 +43,21 @@ def test_only_the_last_run_of_a_task_is_listed() -> None:
     )
 
 
+def test_requeued_task_is_its_last_run_wherever_that_is() -> None:
+    first, last = task(1, 91, state="REQUEUED"), task(1, 91, submit_seconds=START + 500)
+
+    assert [("90_1", "COMPLETED")] == find([], [first, last])
+    assert [("90_1", "COMPLETED")] == find([first, last], [first])
+    assert [("90_1", "REQUEUED")] == find([first], [first])
+
+
+def test_earlier_array_of_the_same_id_is_not_a_part_of_the_newest() -> None:
+    earlier = [task(number, 95 + number, user="bob", submit_seconds=START - 10**6) for number in (1, 2, 3)]
+
+    assert [("90_1", "COMPLETED")] == find([task(1, 91)], earlier)
+    assert [("90_1", "COMPLETED")] == find([*earlier, task(1, 91)])
+
+
 def test_ended_tasks_come_from_the_archive_and_others_from_accounting() -> None:
     archived = [task(1, 91, state="TIMEOUT"), task(2, 92, state="RUNNING", end_seconds=None)]
 

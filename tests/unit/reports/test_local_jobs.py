@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ from slurmscope.jobs.record import JobRecord
 from slurmscope.reports.find import KnownClusters, Outages, ReportFinder
 from slurmscope.reports.local_jobs import LocalJobs
 from slurmscope.reports.make import ReportMaker
-from slurmscope.reports.scripts import ScriptReader
 from slurmscope.reports.sources import Reporting, open_archive
+from slurmscope.slurm.command import RunCommand
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record, make_report
 
@@ -39,7 +39,9 @@ def _job(job_id: int, days_ago: float = 0.5, **changed: object) -> JobRecord:
     return make_record(job_id, **(times | changed))
 
 
-def _jobs(accounting: FakeAccounting, archive: SqlArchive | None = None) -> LocalJobs:
+def make_jobs(
+    accounting: FakeAccounting, archive: SqlArchive | None = None, run: RunCommand = lambda _name, _arguments: b""
+) -> LocalJobs:
     maker, outages = ReportMaker(None), Outages()
     reporting = Reporting(
         config=Config((), {}),
@@ -51,7 +53,7 @@ def _jobs(accounting: FakeAccounting, archive: SqlArchive | None = None) -> Loca
         outages=outages,
         prometheus=None,
     )
-    return LocalJobs(reporting, ScriptReader(lambda _name, _arguments: b""), lambda: NOW)
+    return LocalJobs(reporting, run, lambda: NOW)
 
 
 def _ids(jobs: LocalJobs, wanted: JobFilter, limit: int = 20) -> list[str]:
@@ -59,7 +61,7 @@ def _ids(jobs: LocalJobs, wanted: JobFilter, limit: int = 20) -> list[str]:
 
 
 def test_accounting_alone_gives_the_jobs_of_a_user_newest_first() -> None:
-    jobs = _jobs(FakeAccounting([_job(1, 0.9), _job(2, 0.1), _job(3, 0.5, user="bob")]))
+    jobs = make_jobs(FakeAccounting([_job(1, 0.9), _job(2, 0.1), _job(3, 0.5, user="bob")]))
 
     assert ["2", "1"] == _ids(jobs, JobFilter(user="ada"))
     assert ["2"] == _ids(jobs, JobFilter(user="ada"), limit=1)
@@ -70,12 +72,12 @@ def test_accounting_alone_gives_the_jobs_of_a_user_newest_first() -> None:
 def test_accounting_is_searched_further_back_until_there_are_enough_jobs() -> None:
     accounting = FakeAccounting([_job(1, 20)])
 
-    assert ["1"] == _ids(_jobs(accounting), JobFilter(user="ada"), limit=1)
+    assert ["1"] == _ids(make_jobs(accounting), JobFilter(user="ada"), limit=1)
     assert [1, 7, 30] == [(until - since) // DAY for since, until in accounting.windows]
 
 
 def test_time_and_state_select_jobs() -> None:
-    jobs = _jobs(FakeAccounting([_job(1, 20), _job(2, 2, state="FAILED"), _job(3, 2)]))
+    jobs = make_jobs(FakeAccounting([_job(1, 20), _job(2, 2, state="FAILED"), _job(3, 2)]))
 
     assert ["3", "2"] == _ids(jobs, JobFilter(user="ada", since_seconds=NOW - 7 * DAY))
     assert ["2"] == _ids(jobs, JobFilter(user="ada", state="FAILED"))
@@ -85,13 +87,13 @@ def test_run_that_ended_comes_from_the_archive_and_others_from_accounting(archiv
     archive.save([make_report(_job(4)), make_report(_job(5, 0.2, state="RUNNING", end_seconds=None))])
     accounting = FakeAccounting([_job(4, state="FAILED"), _job(5, 0.2)])
 
-    rows = _jobs(accounting, archive).list_jobs(JobFilter(user="ada"), 20).rows
+    rows = make_jobs(accounting, archive).list_jobs(JobFilter(user="ada"), 20).rows
 
     assert [("5", "COMPLETED"), ("4", "COMPLETED")] == [(row.shown_id, row.state) for row in rows]
 
 
 def test_only_the_newest_run_of_a_requeued_job_is_listed() -> None:
-    jobs = _jobs(FakeAccounting([_job(1, 0.9, state="REQUEUED"), _job(1, 0.1)]))
+    jobs = make_jobs(FakeAccounting([_job(1, 0.9, state="REQUEUED"), _job(1, 0.1)]))
 
     assert ["COMPLETED"] == [row.state for row in jobs.list_jobs(JobFilter(user="ada"), 20).rows]
 
@@ -102,16 +104,44 @@ def test_ids_select_jobs_of_all_users_and_tasks_of_arrays(archive: SqlArchive) -
     archive.save([make_report(task)])
     wanted = JobFilter(shown_ids=("1", "2", "3", "8"))
 
-    assert {"1", "2", "8_1"} == set(_ids(_jobs(accounting, archive), wanted))
-    assert {"1", "2", "8_1"} == set(_ids(_jobs(accounting), wanted))
-    assert ["8_1"] == _ids(_jobs(FakeAccounting(), archive), JobFilter(shown_ids=("8_1",)))
+    assert {"1", "2", "8_1"} == set(_ids(make_jobs(accounting, archive), wanted))
+    assert {"1", "2", "8_1"} == set(_ids(make_jobs(accounting), wanted))
+    assert ["8_1"] == _ids(make_jobs(FakeAccounting(), archive), JobFilter(shown_ids=("8_1",)))
 
 
 def test_archive_is_enough_while_accounting_fails(archive: SqlArchive) -> None:
     broken = FakeAccounting(error=SourceError("slurmdbd is down"))
     archive.save([make_report(_job(4))])
-    found = _jobs(broken, archive).list_jobs(JobFilter(user="ada"), 20)
+    found = make_jobs(broken, archive).list_jobs(JobFilter(user="ada"), 20)
 
     assert (1, "Accounting could not be read: slurmdbd is down") == (len(found.rows), found.problem)
     with pytest.raises(SourceError, match="slurmdbd is down"):
-        _jobs(broken).list_jobs(JobFilter(user="ada"), 20)
+        make_jobs(broken).list_jobs(JobFilter(user="ada"), 20)
+
+
+PENDING = {"state": "PENDING", "start_seconds": None, "end_seconds": None, "reason": "None"}
+
+
+@pytest.mark.parametrize(("answer", "reason"), [(b"Licenses\n", "Licenses"), (b"", "None"), (b"\n \n", "None")])
+def test_pending_job_has_the_reason_that_squeue_prints(answer: bytes, reason: str) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(name: str, arguments: Sequence[str]) -> bytes:
+        asked.append((name, *arguments))
+        return answer
+
+    report = make_jobs(FakeAccounting([_job(7, 0.5, **PENDING), _job(8)]), run=run).report("7")
+
+    assert report
+    assert reason == report.record.reason
+    assert [("squeue", "--noheader", "--states=PENDING", "--jobs=7", "--format=%r")] == asked
+
+
+def test_pending_job_is_reported_without_squeue() -> None:
+    def run(_name: str, _arguments: Sequence[str]) -> bytes:
+        raise SourceError("squeue is missing")
+
+    report = make_jobs(FakeAccounting([_job(7, 0.5, **PENDING)]), run=run).report("7", "lab")
+
+    assert report
+    assert "None" == report.record.reason

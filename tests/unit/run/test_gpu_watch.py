@@ -54,12 +54,12 @@ class Source(NvmlReader):
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHORTEST_SECONDS", 0.001)
+    monkeypatch.setattr(module, "FIRST_SECONDS", 0.001)
 
 
 def watch(*answers: tuple[Gpu, ...] | None) -> tuple[GpuSample, ...]:
     source, clock = Source(*answers), itertools.count(1)
-    watched = GpuWatch(source, lambda: {10}, lambda: float(next(clock)), interval_seconds=0.001)
+    watched = GpuWatch(source, lambda: {10}, lambda: float(next(clock)))
     watched.start()
     until(source.is_done.is_set)
     return watched.end()

@@ -9,22 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.jobs.traced_run import SlurmContext, TreeSample
-from slurmscope.run.delivery import COMMAND_BYTES, SampleWriter, TracedCommand, cut_bytes
+from slurmscope.run.delivery import COMMAND_BYTES, SampleWriter, cut_bytes
+from slurmscope.run.runner import RunPlan
 from tests.fakes.traced_runs import GIB, START, make_sample
 
 
 def make_writer(slurm: SlurmContext | None = None) -> SampleWriter:
-    return SampleWriter(
-        TracedCommand(
-            pid=99,
-            host="n1",
-            user="ada",
-            command="solver",
-            slurm=slurm or SlurmContext(job_id=7, rank=0, step_id="3"),
-            start_seconds=START,
-            interval_seconds=10.0,
-        )
+    plan = RunPlan(
+        command=("/opt/bin/solver", "--fast"),
+        environment={},
+        host="n1",
+        user="ada",
+        slurm=slurm or SlurmContext(job_id=7, rank=0, step_id="3"),
+        sample_rate=1.0,
     )
+    return SampleWriter(plan, pid=99, start_seconds=START, interval_seconds=10.0)
 
 
 def test_use_is_that_since_the_sample_before() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,13 +24,17 @@ from slurmscope.core.errors import (
     CommandTimedOut,
     MalformedAnswer,
 )
-from slurmscope.slurm.command import CommandOutput, command_environment, find_command, run
+from slurmscope.slurm.command import CommandOutput, OutputRoom, command_environment, find_command, run
 from tests.leftovers import nothing_left
 from tests.requirements import require_program
 
 
 def run_script(
-    script: str, *arguments: str, timeout_seconds: float = 30.0, output_limit_bytes: int = 10**6
+    script: str,
+    *arguments: str,
+    timeout_seconds: float = 30.0,
+    output_limit_bytes: int = 10**6,
+    room: OutputRoom | None = None,
 ) -> CommandOutput:
     """Run a small shell program as the command."""
     return run(
@@ -37,6 +42,7 @@ def run_script(
         timeout_seconds=timeout_seconds,
         environment={"PATH": "/usr/bin:/bin"},
         output_limit_bytes=output_limit_bytes,
+        room=room or OutputRoom(limit_bytes=10**9, own_bytes=0),
     )
 
 
@@ -323,3 +329,39 @@ class TestRealSqueue:
     def test_wrong_option_is_a_failure_and_no_refusal(self, environment: dict[str, str]) -> None:
         with pytest.raises(CommandFailed, match=r"squeue ended with exit code 1: .*no-such-option"):
             run(["/usr/bin/squeue", "--no-such-option"], timeout_seconds=60, environment=environment)
+
+
+class TestOutputRoom:
+    """Commands that print without end at the same time must not take their limit each."""
+
+    def test_large_output_is_refused_when_others_have_the_room(self) -> None:
+        room = OutputRoom(limit_bytes=100, own_bytes=10)
+
+        assert room.take(90, had_bytes=0)
+        assert not room.take(20, had_bytes=0)
+        room.give_back(90)
+        assert room.take(20, had_bytes=0)
+
+    def test_small_output_always_has_room(self) -> None:
+        room = OutputRoom(limit_bytes=100, own_bytes=10)
+        assert room.take(100, had_bytes=0)
+
+        assert room.take(6, had_bytes=0)
+        assert room.take(4, had_bytes=6)
+        assert not room.take(1, had_bytes=10)
+
+    @pytest.mark.parametrize("script", ["head -c 1000000 /dev/zero", "head -c 1000000 /dev/zero; exit 3"])
+    def test_room_is_given_back_at_the_end(self, script: str) -> None:
+        room = OutputRoom(limit_bytes=1_500_000, own_bytes=0)
+
+        for _ in range(3):
+            with contextlib.suppress(CommandFailed):
+                run_script(script, room=room)
+
+        assert room.take(1_500_000, had_bytes=0)
+
+    def test_endless_commands_share_one_limit(self) -> None:
+        room = OutputRoom(limit_bytes=1_000_000, own_bytes=1000)
+        room.take(900_000, had_bytes=0)
+        with pytest.raises(MalformedAnswer, match=r"^sh and other commands printed more than 1000000 bytes$"):
+            run_script("cat /dev/zero", room=room)

@@ -29,8 +29,8 @@ def test_real_answer_is_read() -> None:
     ("words", "hidden"),
     [
         ("none", set()),
-        ("jobs", {"user", "username", "user_name", "jobid"}),
-        ("accounts,users", {"user", "username", "user_name", "jobid", "account"}),
+        ("jobs", {"user", "username", "user_name", "jobid", "slurm_job"}),
+        ("accounts,users", {"user", "username", "user_name", "jobid", "slurm_job", "account"}),
         ("cloud,nodes,usage", set()),
     ],
 )

@@ -15,6 +15,7 @@ from slurmscope.core.errors import CommandTimedOut
 from slurmscope.http.server.connection import ConnectionLimits
 from slurmscope.slurm.munge import MungeCredential
 from slurmscope.trace.callers import BURST_SECONDS, DECODES_PER_SECOND
+from slurmscope.trace.samples import TraceSample, parse_samples
 from slurmscope.trace.settings import TraceLimits
 from tests.fakes.raw_http import Answer, connect, exchange, get, read_answer, status_of
 from tests.fakes.trace_endpoint import ADA, EVE, RunningEndpoint, open_endpoint, token
@@ -318,11 +319,28 @@ def test_flood_of_one_user_is_limited() -> None:
         assert 429 in [endpoint.post(SAMPLE, credential=token()).status for _ in range(40)]
 
 
-def test_sender_who_may_not_send_uses_up_nothing() -> None:
+def test_sender_who_may_not_send_uses_up_only_its_own_posts() -> None:
     with open_endpoint(limits=TraceLimits(posts_per_job=1)) as endpoint:
-        for _ in range(20):
-            assert 403 == endpoint.post(SAMPLE, credential=token(EVE, node="n2")).status
+        statuses = [endpoint.post(SAMPLE, credential=token(EVE, node="n2")).status for _ in range(20)]
+        assert {403, 429} == set(statuses)
         assert 204 == endpoint.post(SAMPLE, credential=token()).status
+
+
+def test_posts_above_the_limit_of_their_job_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 samples of 64 kB a post, and bodies that are no JSON at all."""
+    parsed: list[int] = []
+
+    def parse(body: bytes) -> tuple[TraceSample, ...]:
+        parsed.append(len(body))
+        return parse_samples(body)
+
+    monkeypatch.setattr("slurmscope.trace.endpoint.parse_samples", parse)
+    with open_endpoint(limits=TraceLimits(posts_per_job=1)) as endpoint:
+        bodies = (json.dumps([{"job_id": ADA.job_id, "command": "x" * 60}] * 500).encode(), b"[" * 60_000)
+        statuses = [endpoint.post(bodies[number % 2], credential=token()).status for number in range(60)]
+
+    assert {204, 400, 429} == set(statuses)
+    assert len(parsed) == 60 - statuses.count(429) < 30
 
 
 def test_number_of_processes_is_limited() -> None:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from slurmscope.http.client.address import ServerAddress
+from slurmscope.trace.callers import Refusal
 from slurmscope.trace.forwarding import BATCH_SAMPLES, Forwarder
 from slurmscope.trace.samples import RunningJobOwner, TracedProcess, TraceSample
 from slurmscope.trace.settings import TraceLimits
@@ -17,7 +19,7 @@ from slurmscope.trace.store import LIFETIME_INTERVALS, TraceStore
 from slurmscope.trace.tokens import KeyFile
 from tests.fakes.trace_endpoint import ADA, EVE, KEYS, RunningEndpoint, Time, open_endpoint
 
-LIMITS = TraceLimits(processes=300)
+LIMITS = TraceLimits(processes=300, processes_per_job=250)
 LIFETIME_SECONDS = LIFETIME_INTERVALS * LIMITS.rate
 
 
@@ -97,3 +99,23 @@ def test_rest_waits_at_the_first_attempt_that_finds_no_endpoint(tmp_path: Path) 
         agent.forwarder.send_pending()
     assert 1.0 <= agent.forwarder.pause_seconds <= 2.0
     assert {} == agent.store.refused
+
+
+def test_waiting_samples_of_one_job_leave_room_for_others(agent: Agent, endpoint: RunningEndpoint) -> None:
+    agent.put(ADA, range(1, 251), "n1")
+    with pytest.raises(Refusal, match="of this job") as refused:
+        agent.put(ADA, range(250, 252), "n1")
+    agent.put(ADA, range(1, 251), "n1")
+    agent.put(EVE, range(1, 51), "n2")
+    agent.forwarder.send_pending()
+
+    assert 429 == refused.value.status
+    assert {ADA.job_id: 250, EVE.job_id: 50} == Counter(process.owner.job_id for process in endpoint.processes())
+
+
+def test_waiting_samples_are_limited_in_all(agent: Agent) -> None:
+    agent.put(ADA, range(1, 251), "n1")
+    with pytest.raises(Refusal, match="Too many samples wait") as refused:
+        agent.put(EVE, range(1, 52), "n2")
+
+    assert 503 == refused.value.status

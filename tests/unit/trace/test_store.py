@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from slurmscope.trace.callers import Refusal
 from slurmscope.trace.samples import RunningJobOwner, TracedProcess, TraceSample
 from slurmscope.trace.settings import TraceLimits
-from slurmscope.trace.store import TraceStore
+from slurmscope.trace.store import HOUR_SECONDS, TraceStore
 from tests.fakes.trace_endpoint import Time
 
 
@@ -79,9 +81,50 @@ def test_excess_is_refused_as_a_whole_until_there_is_room(limits: TraceLimits) -
 
     store.put([process(pid=pid) for pid in range(6, 10)])
     assert 10 == len(store)
-    clock.now += 1000
+    clock.now += HOUR_SECONDS
     store.put([process(pid=pid) for pid in range(100, 110)])
     assert set(range(100, 110)) == {found.sample.pid for found in store.snapshot(always)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda number: {"pid": number},
+        lambda number: {"pid": 1 + number % 50, "command": f"c{number}"},
+        lambda number: {"pid": 1 + number % 50, "rank": number},
+        lambda number: {"pid": 1 + number % 50, "step": str(number)},
+    ],
+    ids=["processes", "commands", "ranks", "steps"],
+)
+def test_job_makes_no_more_new_series_in_an_hour_than_it_may_have_processes(
+    change: Callable[[int], dict[str, Any]],
+) -> None:
+    """A hundred posts a second, each with new labels, over 40 s and several jobs of one user; others go on."""
+    clock = Time()
+    store = TraceStore(TraceLimits(processes_per_job=100, processes_per_user=250), clock)
+    series: dict[int, set[tuple[object, ...]]] = {job_id: set() for job_id in (1, 2, 3)}
+    for number in range(4000):
+        for job_id in series:
+            with contextlib.suppress(Refusal):
+                store.put([process(job_id, interval_seconds=0.1, **change(number))])
+        if number % 100 == 0:
+            for found in store.snapshot(always):
+                series[found.owner.job_id].add(found[1:2] + found.sample[:2] + found.sample[9:12])
+        clock.now += 0.01
+    # 40 s of an hour allow one more of each job, and three of the user.
+    assert all(len(seen) <= 101 for seen in series.values())
+    assert sum(map(len, series.values())) <= 253
+    store.put([process(4, 1, uid=1001)])
+    clock.now += HOUR_SECONDS
+    store.put([process(1, pid, command="later") for pid in range(100)])
+
+
+def test_process_that_goes_on_is_not_new() -> None:
+    clock = Time()
+    store = TraceStore(TraceLimits(processes_per_job=2), clock)
+    for number in range(1000):
+        store.put([process(pid=1, rank=0, memory_bytes=float(number)), process(pid=2, rank=1)])
+        clock.now += 5
 
 
 def test_limit_of_one_user_leaves_room_for_others() -> None:

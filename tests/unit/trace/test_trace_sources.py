@@ -13,26 +13,26 @@ from slurmscope.core.errors import CommandMissing, CommandRefused, MalformedAnsw
 from slurmscope.slurm import command
 from slurmscope.slurm.munge import MungeCredential, decode_credential, parse_credential
 from slurmscope.trace.owners import COLUMNS, parse_hosts, parse_owners
-from slurmscope.trace.samples import JobOwners, RunningJobOwner
+from slurmscope.trace.samples import RunningJobOwner
 from tests.fakes.slurm_scripts import make_commands
 
 ROW = "4711\x1f1000\x1fada\x1fphysics\x1fRUNNING\x1fn[1-2]\x1f8\x1fcpu=8,mem=16G,node=2,billing=8\n"
 
 
 def test_owner_nodes_and_allocation_of_a_job() -> None:
-    assert JobOwners(
-        {4711: RunningJobOwner(4711, 1000, "ada", "physics", "RUNNING", "n[1-2]", 8, 16 << 30)}
-    ) == parse_owners(ROW.encode())
+    assert ({4711: RunningJobOwner(4711, 1000, "ada", "physics", "RUNNING", "n[1-2]", 8, 16 << 30)}) == parse_owners(
+        ROW.encode()
+    )
 
 
 def test_what_is_missing_is_empty() -> None:
-    owner = parse_owners(b"1\x1f0\x1froot\x1f(null)\x1fCOMPLETING\x1f(null)\x1f1\x1fN/A\n").jobs[1]
+    owner = parse_owners(b"1\x1f0\x1froot\x1f(null)\x1fCOMPLETING\x1f(null)\x1f1\x1fN/A\n")[1]
     assert ("", "", None) == (owner.account, owner.node_list, owner.memory_bytes)
 
 
 def test_bad_row_costs_only_itself() -> None:
     found = parse_owners(f"{ROW}garbage\n1\x1fx\x1fy\n{ROW.replace('4711', '4712')}".encode())
-    assert ([4711, 4712], 2) == (list(found.jobs), found.unreadable_rows)
+    assert [4711, 4712] == list(found)
 
 
 def test_cut_answer_is_refused() -> None:
@@ -43,12 +43,11 @@ def test_cut_answer_is_refused() -> None:
 
 
 @given(st.lists(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n")), max_size=9)))
-def test_any_rows_are_parsed_or_counted(rows: list[list[str]]) -> None:
+def test_any_rows_are_parsed_or_skipped(rows: list[list[str]]) -> None:
     text = "".join("\x1f".join(row) + "\n" for row in rows)
     found = parse_owners(text.encode())
     whole = sum(text_row.count("\x1f") == len(COLUMNS) - 1 for text_row in text.split("\n")[:-1])
-    assert len(found.jobs) <= whole
-    assert len(found.jobs) + found.unreadable_rows <= len(rows)
+    assert len(found) <= whole
 
 
 def test_host_names_are_short_and_by_node() -> None:

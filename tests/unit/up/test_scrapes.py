@@ -35,7 +35,7 @@ class Kept(Recorder):
 class NoOptions:
     """Have nothing to set."""
 
-    unused: bool = setting(False, help="")
+    unused: bool = setting(False, "")
 
 
 def collector(name: str, *metrics: object, needs: str) -> EnabledCollector:

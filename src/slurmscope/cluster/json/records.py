@@ -28,7 +28,7 @@ from slurmscope.core.errors import MalformedAnswer, TruncatedArrays
 from slurmscope.core.tres import Tres, as_gres, parse_tres
 from slurmscope.slurm.arrays import count_tasks, is_cut
 from slurmscope.slurm.json_response import JsonNumber, Problem, read_records, whole
-from slurmscope.slurm.states import WAITING_STATES, job_state, node_state_text
+from slurmscope.slurm.states import job_state, node_state_text
 
 SQUEUE_ARGUMENTS = ("--json", "--all", "--array", "--states=all")
 """``--array`` makes squeue write the list of an array's tasks in full; JSON has one record for all of them."""
@@ -158,13 +158,13 @@ def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow, w
 
 
 def _find_owners(records: Iterable[JsonJob]) -> dict[int, JobOwner]:
-    """Return the owners of jobs that started, by job ID and by the ID of their array."""
+    """Return the owners of jobs, by job ID and by the ID of their array."""
     owners: dict[int, JobOwner] = {}
     arrays: dict[int, JobOwner] = {}
     for record in records:
         account, user, partition, _, state, *_ = _names(record)
         job_id, array_id = whole(record.job_id), whole(record.array_job_id)
-        if job_id is not None and state and state not in WAITING_STATES:
+        if job_id is not None and state:
             owners[job_id] = JobOwner(account, user, partition.partition(",")[0])
             if array_id:
                 arrays[array_id] = owners[job_id]

@@ -76,24 +76,19 @@ def seconds_left(deadline: float) -> float:
     return remaining
 
 
-class DeadlineSocket:
-    """Give HTTPResponse a socket with a deadline: a socket's own timeout restarts with every byte."""
+class DeadlineReader(io.RawIOBase):
+    """Let HTTPResponse read from a connection, which the caller closes, until a deadline.
 
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        """Wrap a connection, which the caller closes."""
-        self._connection = connection
-        self._deadline = deadline
+    A socket's own timeout restarts with every byte.
+    """
 
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return the stream from which HTTPResponse reads."""
-        return io.BufferedReader(_DeadlineReader(self._connection, self._deadline))
-
-
-class _DeadlineReader(io.RawIOBase):
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         super().__init__()
         self._connection = connection
         self._deadline = deadline
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
 
     def readable(self) -> bool:
         return True

@@ -126,7 +126,6 @@ class TokenFile:
     """The token in a file, read again when the file changes."""
 
     def __init__(self, path: Path) -> None:
-        """Set the path; the file is opened when the token is needed."""
         self._path = path
         self._watched = WatchedFile(self._load)
 

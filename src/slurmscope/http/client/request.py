@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlencode
 
+from slurmscope import __version__
 from slurmscope.core.errors import (
     ConfigError,
     MalformedAnswer,
@@ -23,7 +24,7 @@ from slurmscope.core.errors import (
     ServerUntrusted,
 )
 from slurmscope.core.log import escape
-from slurmscope.http.client.address import DeadlineSocket, ServerAddress, seconds_left
+from slurmscope.http.client.address import DeadlineReader, ServerAddress, seconds_left
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -90,7 +91,7 @@ def open_response(
         with connect(address, deadline, tls) as connection:
             connection.settimeout(seconds_left(deadline))
             send_all(connection, serialize(address, request))
-            incoming = cast("socket.socket", DeadlineSocket(connection, deadline))
+            incoming = cast("socket.socket", DeadlineReader(connection, deadline))
             with HTTPResponse(incoming, method=request.method) as response:
                 response.begin()
                 yield response
@@ -205,7 +206,7 @@ def serialize(address: ServerAddress, request: ClientRequest) -> bytes:
     lines = [
         f"{request.method} {address.prefix}{request.path} HTTP/1.1",
         f"Host: {address.host_and_port}",
-        "User-Agent: slurmscope",
+        f"User-Agent: slurmscope/{__version__}",
         "Connection: close",
         *([f"Content-Length: {len(request.body)}"] if has_length else ()),
         *(f"{name}: {value}" for name, value in request.headers.items()),

@@ -34,7 +34,6 @@ class ListenHost:
     port: int
 
     def __str__(self) -> str:
-        """Format the address as users write it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

@@ -19,7 +19,7 @@ from slurmscope import __version__
 from slurmscope.core.errors import ConfigError, SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.http.server.page_slots import PageSlots
-from slurmscope.http.server.request import BadRequest, HttpRequest
+from slurmscope.http.server.request import BadRequest, HttpRequest, peer_group
 from slurmscope.http.server.response import FindUpload, Header, Response, Upload, text_response
 from slurmscope.metrics.write import Format
 
@@ -199,7 +199,6 @@ class ExporterApp:
         self._routes = {**own, telemetry_path: self._answer_scrape}
 
     def __call__(self, request: HttpRequest) -> Response:
-        """Answer a request, or say why it has no answer."""
         answer = self._routes.get(request.path)
         methods: tuple[str, ...] = _METHODS
         if answer is None and (route := self._find_route(request.path)) is not None:
@@ -235,7 +234,7 @@ class ExporterApp:
         wanted = parse_scrape(request)
         if self._is_text_only():
             wanted = replace(wanted, format=Format.TEXT)
-        page = self._slots.take()
+        page = self._slots.take(peer_group(request.peer, request.credentials))
         if page is None:
             return text_response(503, "Too many scrapes at the same time.")
         with contextlib.ExitStack() as stack:

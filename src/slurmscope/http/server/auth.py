@@ -3,7 +3,8 @@
 
 bcrypt is slow by design, so one check runs at a time and results are cached. The cache key is a keyed digest of
 length-prefixed fields: joining the fields without lengths let a hash pass for a password (CVE-2022-46146). Good and
-bad results are cached separately, so that no flood of guesses can evict the entry of the real scraper.
+bad results are cached separately, so that no flood of guesses can evict the entry of the real scraper. Passwords that
+are in no cache are checked only so often for each address.
 """
 
 from __future__ import annotations
@@ -12,20 +13,29 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 import os
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import bcrypt
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.http.server.request import HttpRequest
+from slurmscope.core.rate_limit import TokenBuckets
+from slurmscope.http.server.request import HttpRequest, peer_group
 from slurmscope.http.server.response import Response, text_response
+from slurmscope.http.server.webconfig import HIGHEST_COST
 
 CACHE_LIMIT = 100
 CHECK_WAIT_SECONDS = 10.0
 PASSWORD_LIMIT_BYTES = 72
+COSTLIEST_SECONDS = 20.0
+"""About how long a check of the highest cost takes; each step less halves it."""
+CPU_SHARE = 0.05
+"""How much of a core the unknown passwords of one address for one user may use, after the first few."""
+LEAST_ATTEMPTS = 5.0
 
 CheckPassword = Callable[[bytes, bytes], bool]
 
@@ -39,12 +49,17 @@ class BasicAuth:
         *,
         check: CheckPassword = bcrypt.checkpw,
         wait_seconds: float = CHECK_WAIT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take at least one user with a bcrypt hash."""
         for user, digest in users.items():
             _check_hash(user, digest)
         self._hashes = {user.encode(): digest.encode() for user, digest in users.items()}
-        self._decoy = _decoy_hash(users.values())
+        cost = max(int(digest[4:6]) for digest in users.values())
+        self._decoy = b"$2b$%02d$" % cost + b"." * 53
+        """As slow as the slowest real hash; no password matches it."""
+        check_seconds = COSTLIEST_SECONDS / 2 ** (HIGHEST_COST - cost)
+        self._attempts = TokenBuckets(CPU_SHARE / check_seconds, max(LEAST_ATTEMPTS, 1 / check_seconds), clock=clock)
         self._check = check
         self._wait_seconds = wait_seconds
         self._key = os.urandom(32)
@@ -54,24 +69,25 @@ class BasicAuth:
     def refuse(self, request: HttpRequest) -> Response | None:
         """Return the response to a request without valid credentials, None if it is allowed."""
         credentials = parse_credentials(request.headers.get("authorization", ""))
-        if credentials is not None:
-            is_good = self._is_good(*credentials)
-            if is_good is None:
-                return text_response(503, "Too many passwords to check.")
-            if is_good:
-                return None
-        return text_response(401, "A user and a password are required.", ("WWW-Authenticate", 'Basic realm="metrics"'))
-
-    def _is_good(self, user: bytes, password: bytes) -> bool | None:
-        """Return whether the password is the user's, None if there was no time to check."""
-        if len(password) > PASSWORD_LIMIT_BYTES:
-            # bcrypt uses 72 bytes at most; more can only be a guess, for known and unknown users alike.
-            return False
+        # bcrypt uses 72 bytes at most; more can only be a guess, for known and unknown users alike.
+        if credentials is None or len(credentials[1]) > PASSWORD_LIMIT_BYTES:
+            return _unauthorized()
+        user, password = credentials
         digest = self._hashes.get(user, self._decoy)
         key = cache_key(self._key, user, digest, password)
-        result = self._recall(key)
-        if result is not None:
-            return result
+        is_good = self._recall(key)
+        if is_good is None:
+            group = peer_group(request.peer, request.credentials)
+            if wait_seconds := self._attempts.take((group, user if user in self._hashes else b"")):
+                retry = ("Retry-After", str(math.ceil(wait_seconds)))
+                return text_response(429, "Too many passwords to check for this address.", retry)
+            is_good = self._check_once(key, user, digest, password)
+        if is_good is None:
+            return text_response(503, "Too many passwords to check.")
+        return None if is_good else _unauthorized()
+
+    def _check_once(self, key: bytes, user: bytes, digest: bytes, password: bytes) -> bool | None:
+        """Return whether the password is the user's, None if there was no time to check."""
         if not self._checking.acquire(timeout=self._wait_seconds):
             return None
         try:
@@ -143,7 +159,5 @@ def _check_hash(user: str, digest: str) -> None:
         raise ConfigError(f"basic_auth_users: the value of {user!a} is not a bcrypt hash") from error
 
 
-def _decoy_hash(digests: Iterable[str]) -> bytes:
-    """Return a hash as slow as the slowest real one; no password matches it."""
-    cost = max(int(digest[4:6]) for digest in digests)
-    return b"$2b$%02d$" % cost + b"." * 53
+def _unauthorized() -> Response:
+    return text_response(401, "A user and a password are required.", ("WWW-Authenticate", 'Basic realm="metrics"'))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from slurmscope.core.log import fields
 from slurmscope.http.server.gate import Gate, Rules
 from slurmscope.http.server.page_slots import STALLED_SECONDS
-from slurmscope.http.server.request import BadRequest, HttpRequest, PeerCredentials, parse_head
+from slurmscope.http.server.request import BadRequest, HttpRequest, PeerCredentials, parse_head, peer_group
 from slurmscope.http.server.response import (
     App,
     FindUpload,
@@ -102,6 +102,7 @@ class Connection:
         """Take a connected socket; the credentials are those of a client of a unix socket."""
         self.waiting_since: float | None = serving.clock()
         self._sock = sock
+        self.group = peer_group(peer, credentials)
         self._peer = peer
         self._credentials = credentials
         self._serving = serving

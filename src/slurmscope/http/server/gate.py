@@ -2,15 +2,15 @@
 """Enforce the web configuration file, which may change at any time.
 
 The file is checked for every connection and request, and reloaded when it or a file it names has changed. While it is
-invalid, all requests are refused. A change may not remove TLS, client certificates or passwords as a whole: a file
-that is being written looks just like that.
+invalid, all requests are refused. A change removes TLS, client certificates or passwords as a whole only by an explicit
+word: a file that is being written looks as if they were gone.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from slurmscope.http.server.webconfig import WebConfig
 
 logger = logging.getLogger(__name__)
+
+_REMOVALS = {
+    "basic_auth_users": "basic_auth_users: {}",
+    "tls_server_config": "tls_server_config: {}",
+    "client_auth_type": "client_auth_type: NoClientCert",
+    "client_allowed_sans": "client_auth_type: NoClientCert",
+}
+"""What a file says that removes a protection on purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +111,7 @@ class FileGate:
         except OSError as error:
             raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
         if self._config is not None and (loss := lost_protection(self._config, config)):
-            raise ConfigError(f"{self._path} no longer has {loss}; restart to accept that")
+            raise ConfigError(f"{self._path} no longer has {loss}; restart to accept that, or write {_REMOVALS[loss]}")
         rules = _open_rules(config)
         if self._config is not None:
             logger.info("web configuration reloaded", extra=fields(file=self._path))
@@ -112,45 +120,39 @@ class FileGate:
 
 
 def lost_protection(before: WebConfig, after: WebConfig) -> str | None:
-    """Return the name of a protection that was configured before and is now missing."""
+    """Return the name of a protection that was configured before and is missing, without a word that removes it."""
+    return next((name for name in _lost(before, after) if name not in after.removed), None)
+
+
+def _lost(before: WebConfig, after: WebConfig) -> Iterator[str]:
     if before.users and not after.users:
-        return "basic_auth_users"
+        yield "basic_auth_users"
     if before.tls is None:
-        return None
+        return
     if after.tls is None:
-        return "tls_server_config"
+        yield "tls_server_config"
+        return
     if before.tls.client_auth is not after.tls.client_auth and after.tls.client_auth.value == "NoClientCert":
-        return "client_auth_type"
+        yield "client_auth_type"
     if before.tls.client_allowed_sans and not after.tls.client_allowed_sans:
-        return "client_allowed_sans"
-    return None
+        yield "client_allowed_sans"
 
 
 def _open_rules(config: WebConfig) -> Rules:
-    return Rules(tls=_open_tls(config), auth=_open_auth(config), limiter=_open_limiter(config), headers=config.headers)
+    """Import only what the file needs: ssl takes several megabytes, and bcrypt is an extra."""
+    tls, auth, limiter = None, None, None
+    if config.tls is not None:
+        from slurmscope.http.server.tls import TlsServer
 
+        tls = TlsServer(config.tls)
+    if config.users:
+        from slurmscope.http.server.webconfig import FEATURE
 
-def _open_limiter(config: WebConfig) -> TokenBuckets | None:
-    if config.rate_limit is None:
-        return None
-    return TokenBuckets(1 / config.rate_limit.interval_seconds, config.rate_limit.burst)
-
-
-def _open_tls(config: WebConfig) -> TlsServer | None:
-    if config.tls is None:
-        return None
-    from slurmscope.http.server.tls import TlsServer
-
-    return TlsServer(config.tls)
-
-
-def _open_auth(config: WebConfig) -> BasicAuth | None:
-    if not config.users:
-        return None
-    from slurmscope.http.server.webconfig import FEATURE
-
-    try:
-        from slurmscope.http.server.auth import BasicAuth
-    except ImportError as error:
-        raise MissingExtraError(FEATURE, "auth") from error
-    return BasicAuth(config.users)
+        try:
+            from slurmscope.http.server.auth import BasicAuth
+        except ImportError as error:
+            raise MissingExtraError(FEATURE, "auth") from error
+        auth = BasicAuth(config.users)
+    if config.rate_limit is not None:
+        limiter = TokenBuckets(1 / config.rate_limit.interval_seconds, config.rate_limit.burst)
+    return Rules(tls=tls, auth=auth, limiter=limiter, headers=config.headers)

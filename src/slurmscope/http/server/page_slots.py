@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limit how many pages are made and sent at the same time, without letting slow clients block others.
+"""Limit how many pages are made and sent at the same time, without letting slow or greedy clients block others.
 
 A client that does not read holds up its own page only: when all slots are taken, the page that has waited longest for
-its client is dropped in favour of the new request.
+its client is dropped in favour of the new request. Slots are shared by address: one never gets more than three of four,
+and while several addresses have taken all, those with the most pages make room.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from typing import Protocol, TypeVar
 
 from slurmscope.http.server.wire import ClientTooSlow
 
@@ -19,32 +22,54 @@ PATIENCE_SECONDS = 1.0
 """How long a request waits for pages that are being sent."""
 
 
+class Holder(Protocol):
+    """Something of which there is a limited number, and the group of clients that it belongs to."""
+
+    group: str
+
+
+H = TypeVar("H", bound=Holder)
+
+
+def find_rivals(holders: Collection[H], group: str, limit: int) -> list[H]:
+    """Return those of which one has to go before a group gets another one; none while there is room.
+
+    A limit of 0 means none.
+    """
+    counts = Counter(holder.group for holder in holders)
+    if limit and counts[group] >= limit - limit // 4:
+        return [holder for holder in holders if holder.group == group]
+    if not limit or len(holders) < limit:
+        return []
+    return [holder for holder in holders if counts[holder.group] == max(counts.values())]
+
+
 class PageSlots:
     """The pages that are being made or sent, up to ``limit``; 0 means no limit. Safe from any thread."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start without pages."""
         self._limit = limit
         self._clock = clock
         self._pages: set[Page] = set()
         self._changed = threading.Condition()
 
-    def take(self) -> Page | None:
-        """Return an empty page; None if too many pages are being made."""
-        page, stalled = Page(self), None
+    def take(self, group: str = "") -> Page | None:
+        """Return an empty page for a client of a group; None if too many pages are being made."""
+        page, stalled = Page(self, group), None
         with self._changed:
             until = self._clock() + PATIENCE_SECONDS
-            while self._limit and len(self._pages) >= self._limit:
-                oldest = min(self._pages, key=_waiting_since)
+            while rivals := find_rivals(self._pages, group, self._limit):
+                oldest = min(rivals, key=_waiting_since)
                 stalled_at = _waiting_since(oldest) + STALLED_SECONDS
                 now = self._clock()
                 if stalled_at <= now:
                     self._pages.remove(oldest)
                     stalled = oldest.detach()
                     break
-                if stalled_at > until:
+                # Only a client that has fewer pages than others waits for pages that are being made.
+                if stalled_at > until and (now >= until or any(rival.group == group for rival in rivals)):
                     return None
-                self._changed.wait(stalled_at - now)
+                self._changed.wait(min(stalled_at, until) - now)
             self._pages.add(page)
         _close(stalled)
         return page
@@ -74,8 +99,8 @@ class PageSlots:
 class Page:
     """Iterate over the blocks of one page; ``waiting_since`` is None while a block is being made."""
 
-    def __init__(self, slots: PageSlots) -> None:
-        """Start without blocks."""
+    def __init__(self, slots: PageSlots, group: str) -> None:
+        self.group = group
         self.waiting_since: float | None = None
         self.blocks: Iterator[bytes] = iter(())
         self._slots = slots
@@ -101,7 +126,6 @@ class Page:
         return blocks
 
     def close(self) -> None:
-        """Give the slot back."""
         self._slots.release(self)
 
 

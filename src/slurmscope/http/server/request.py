@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -43,6 +44,19 @@ class PeerCredentials(NamedTuple):
 
     pid: int
     uid: int
+
+
+def peer_group(peer: str, credentials: PeerCredentials | None) -> str:
+    """Return whose limits a client shares: a user of this machine, an address, or a network of IPv6 of 64 bits.
+
+    Whoever has one address of such a network has all of them.
+    """
+    if credentials is not None:
+        return f"uid {credentials.uid}"
+    try:
+        return str(int(ip_address(peer.partition("%")[0])) >> 64) if ":" in peer else peer
+    except ValueError:
+        return peer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +102,6 @@ class HttpRequest:
 
     @property
     def has_body(self) -> bool:
-        """Return whether a body follows the head."""
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0").strip("0") != ""
 
 

@@ -8,7 +8,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -101,31 +101,17 @@ def text_response(status: int, text: str, *headers: Header) -> Response:
     return Response(status=status, headers=(*fixed, *headers), body=f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
-class RequestCounters(Mapping[tuple[str, str], int]):
-    """Count requests by method and status code; safe to read while requests are counted."""
+class RequestCounters(dict[tuple[str, str], int]):
+    """Count requests by method and status code."""
 
     def __init__(self) -> None:
-        """Start with nothing counted."""
+        super().__init__()
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str], int] = {}
 
     def count(self, method: str, status: int) -> None:
         key = (method if method in METHODS else OTHER, str(status) if status in REASONS else OTHER)
         with self._lock:
-            self._counts[key] = self._counts.get(key, 0) + 1
-
-    def __getitem__(self, key: tuple[str, str]) -> int:
-        """Return how many requests had this method and code."""
-        return self._counts[key]
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield the pairs seen so far, from a copy because other threads keep counting."""
-        with self._lock:
-            return iter(tuple(self._counts))
-
-    def __len__(self) -> int:
-        """Return how many pairs were seen."""
-        return len(self._counts)
+            self[key] = self.get(key, 0) + 1
 
 
 def started(response: Response) -> Response:

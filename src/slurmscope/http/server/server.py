@@ -2,8 +2,9 @@
 """Accept connections and serve each in its own thread, up to a fixed number.
 
 A thread waits for its client without blocking anything else, so a silent or slow client costs a few dozen kilobytes
-and no time. At the limit, the connection that has waited longest for its client, to send or to read, is closed; only if
-all connections are busy making a response, a new one gets 503.
+and no time. At the limit, the connection that has waited longest for its client, to send or to read, is closed, of the
+address with the most; only if all of these are busy making a response, a new one gets 503. One address never has more
+than three of four connections.
 
 A thread for each of hundreds of senders would spend more time on switching between threads than on their posts; so do
 two threads, since both need Python's lock again after each read and write. After its first upload a connection is
@@ -20,14 +21,15 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from slurmscope.core.log import fields
 from slurmscope.http.server.address import ListenHost, bound_address, open_listeners
 from slurmscope.http.server.connection import Connection, ConnectionLimits, Readiness, Serving
 from slurmscope.http.server.gate import open_gate
-from slurmscope.http.server.request import UNKNOWN_PID, PeerCredentials
+from slurmscope.http.server.page_slots import find_rivals
+from slurmscope.http.server.request import UNKNOWN_PID, PeerCredentials, peer_group
 from slurmscope.http.server.response import App, FindUpload, RequestCounters, head_bytes, text_response
 
 logger = logging.getLogger(__name__)
@@ -64,7 +66,6 @@ class ParkedConnections:
         self._is_stopping = False
 
     def park(self, connection: Connection) -> None:
-        """Take over a connection."""
         with self._lock:
             descriptor = connection.descriptor
             if descriptor >= 0 and not self._is_stopping:
@@ -178,6 +179,8 @@ class Server:
             clock=self._serving.clock,
         )
         self._connections: set[Connection] = set()
+        self._ending: set[Connection] = set()
+        """Those that were cut to make room, until their threads end."""
         self._changed = threading.Condition()
         self._serving_thread: threading.Thread | None = None
         self._is_stopping = False
@@ -283,7 +286,7 @@ class Server:
         self._failed_at = now
         if error.errno in _STARVED:
             with self._changed:
-                if self._cut_longest_waiting():
+                if self._cut_longest_waiting(self._connections):
                     self._changed.wait(_STARVED_PAUSE_SECONDS)
                     return
         self._pause()
@@ -295,12 +298,13 @@ class Server:
         with contextlib.suppress(OSError):
             # Otherwise the small last chunk waits for the client's acknowledgement of the one before.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(sock, peer, self._serving, credentials)
         with self._changed:
-            has_room = self._make_room()
-            if has_room:
+            # Refused without more ado: a flood of connections must not delay those of others.
+            connection = None
+            if self._make_room(peer_group(peer, credentials)):
+                connection = Connection(sock, peer, self._serving, credentials)
                 self._connections.add(connection)
-        if not has_room:
+        if connection is None:
             self._refuse(sock)
             return
         self._start_thread(connection)
@@ -327,20 +331,31 @@ class Server:
     def _discard(self, connection: Connection) -> None:
         with self._changed:
             self._connections.discard(connection)
+            self._ending.discard(connection)
             self._changed.notify_all()
 
-    def _make_room(self) -> bool:
-        if len(self._connections) < self._max_connections:
+    def _make_room(self, group: str) -> bool:
+        """Return whether there is room for a connection; one of those that must go is cut, and ends a moment later."""
+        rivals = find_rivals(self._connections, group, self._max_connections)
+        if not rivals:
             return True
-        if not self._cut_longest_waiting():
+        if not self._cut_longest_waiting(rivals):
             return False
-        return self._changed.wait_for(lambda: len(self._connections) < self._max_connections, _ROOM_SECONDS)
+        # Nobody waits for the end of what a greedy address is cut: that would delay the connections of others.
+        is_greedy = len(self._connections) + 1 < self._max_connections
+        return self._changed.wait_for(self._is_ending_few, 0 if is_greedy else _ROOM_SECONDS)
 
-    def _cut_longest_waiting(self) -> bool:
-        waiting = [(since, c) for c in self._connections if (since := c.stalled_since) is not None]
+    def _is_ending_few(self) -> bool:
+        return len(self._ending) <= self._max_connections // 8 + 1
+
+    def _cut_longest_waiting(self, connections: Iterable[Connection]) -> bool:
+        waiting = [(since, c) for c in connections if (since := c.stalled_since) is not None]
         if not waiting:
             return False
-        min(waiting, key=lambda pair: pair[0])[1].cut()
+        connection = min(waiting, key=lambda pair: pair[0])[1]
+        connection.cut()
+        self._connections.discard(connection)
+        self._ending.add(connection)
         return True
 
     def _refuse(self, sock: socket.socket) -> None:

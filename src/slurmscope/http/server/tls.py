@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 from slurmscope.core.errors import ConfigError
 from slurmscope.http.server.webconfig import ClientAuth, TlsSettings
@@ -77,27 +79,54 @@ def _make_context(settings: TlsSettings) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     _set_ciphers(context, settings)
     set_curves(context, settings.curve_preferences)
-    _load_identity(context, settings)
-    if settings.client_ca_file is not None:
-        try:
-            context.load_verify_locations(cafile=settings.client_ca_file)
-        except OSError as error:
-            raise ConfigError(f"cannot use client_ca_file {settings.client_ca_file}: {_reason(error)}") from error
+    load_identity(context, settings)
+    if settings.client_auth is not ClientAuth.NONE:
+        _load_authorities(context, settings)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     return context
 
 
-def _load_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if settings.client_ca_file is None and not settings.client_ca:
+        context.set_default_verify_paths()
+        return
+    try:
+        context.load_verify_locations(cafile=settings.client_ca_file, cadata=settings.client_ca or None)
+    except (OSError, ValueError) as error:
+        place = f"client_ca_file {settings.client_ca_file}" if settings.client_ca_file else "client_ca"
+        raise ConfigError(f"cannot use {place}: {_reason(error)}") from error
+
+
+def load_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    cert = f"cert_file {settings.cert_file}" if settings.cert_file else "cert"
+    key = f"key_file {settings.key_file}" if settings.key_file else "key"
+
     def no_password() -> str:
         # Without this, OpenSSL would prompt for it at the terminal and wait.
-        raise ConfigError(f"key_file {settings.key_file} is encrypted, which is not supported")
+        raise ConfigError(f"{key} is encrypted, which is not supported")
 
     try:
-        context.load_cert_chain(settings.cert_file, settings.key_file, password=no_password)
+        with (
+            open_pem(settings.cert_file, settings.cert) as cert_path,
+            open_pem(settings.key_file, settings.key) as key_path,
+        ):
+            context.load_cert_chain(cert_path, key_path, password=no_password)
     except OSError as error:
-        raise ConfigError(
-            f"cannot use cert_file {settings.cert_file} with key_file {settings.key_file}: {_reason(error)}"
-        ) from error
+        raise ConfigError(f"cannot use {cert} with {key}: {_reason(error)}") from error
+
+
+@contextlib.contextmanager
+def open_pem(file: Path | None, content: str) -> Iterator[Path]:
+    """Yield a path under which OpenSSL reads a file, or content that is in memory only."""
+    if file is not None:
+        yield file
+        return
+    descriptor = os.memfd_create("pem")
+    try:
+        os.write(descriptor, content.encode())
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 def _set_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
@@ -157,5 +186,6 @@ def _normal(name: str) -> str:
     return name
 
 
-def _reason(error: OSError) -> str:
-    return str(getattr(error, "reason", None) or error.strerror or error).lower().replace("_", " ")
+def _reason(error: Exception) -> str:
+    found = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+    return str(found).lower().replace("_", " ")

@@ -59,7 +59,6 @@ def mapping(value: object, where: str, known: Collection[str] | None = None) -> 
 
 
 def texts(value: object, where: str) -> tuple[str, ...]:
-    """Return a list of strings."""
     if value in (None, ""):
         return ()
     if not isinstance(value, list):
@@ -158,10 +157,13 @@ class ClientAuth(enum.Enum):
 class TlsSettings:
     """The TLS section of the file; names are those of the file."""
 
-    cert_file: Path
-    key_file: Path
+    cert_file: Path | None = None
+    cert: str = ""
+    key_file: Path | None = None
+    key: str = field(default="", repr=False)
     client_auth: ClientAuth = ClientAuth.NONE
     client_ca_file: Path | None = None
+    client_ca: str = ""
     client_allowed_sans: tuple[str, ...] = ()
     min_version: str = "TLS12"
     max_version: str = "TLS13"
@@ -171,8 +173,7 @@ class TlsSettings:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the certificate, key and CA files."""
-        return (self.cert_file, self.key_file, *((self.client_ca_file,) if self.client_ca_file else ()))
+        return tuple(file for file in (self.cert_file, self.key_file, self.client_ca_file) if file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +192,8 @@ class WebConfig:
     headers: tuple[Header, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     rate_limit: RateLimit | None = None
+    removed: frozenset[str] = field(default=frozenset(), compare=False)
+    """Protections that are off by an explicit word, which no half-written file has."""
 
 
 def read_web_config(path: Path) -> WebConfig:
@@ -206,28 +209,40 @@ def read_web_config(path: Path) -> WebConfig:
             headers=_parse_headers(http.get("headers")),
             users=_parse_users(top.get("basic_auth_users")),
             rate_limit=_parse_rate_limit(top.get("rate_limit")),
+            removed=_find_removed(top),
         )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
+def _find_removed(top: Mapping[str, object]) -> frozenset[str]:
+    removed = {key for key in ("basic_auth_users", "tls_server_config") if top.get(key) == {}}
+    tls = top.get("tls_server_config")
+    if isinstance(tls, dict) and tls.get("client_auth_type") == ClientAuth.NONE.value:
+        removed.update(("client_auth_type", "client_allowed_sans"))
+    return frozenset(removed)
+
+
 def _parse_tls(value: object, folder: Path) -> TlsSettings | None:
     section = mapping(value, "tls_server_config", (*_TLS_KEYS, *_INLINE_KEYS))
     given = {key: item for key, item in section.items() if item != ""}
-    for key in _INLINE_KEYS:
-        if key in given:
-            raise ConfigError(f"{key}: inline certificates are not supported, use {key}_file")
     if not given:
         return None
-    for key in ("cert_file", "key_file"):
-        if key not in given:
-            raise ConfigError(f"tls_server_config: {key} is missing")
+    for key in _INLINE_KEYS:
+        if key in given and f"{key}_file" in given:
+            raise ConfigError(f"tls_server_config: {key} and {key}_file exclude each other")
+        if key != "client_ca" and key not in given and f"{key}_file" not in given:
+            raise ConfigError(f"tls_server_config: {key}_file is missing")
     paths = {key: _parse_path(given[key], key, folder) for key in _FILE_KEYS if key in given}
+    inline = {key: text(given.get(key, ""), key) for key in _INLINE_KEYS}
     settings = TlsSettings(
-        cert_file=paths["cert_file"],
-        key_file=paths["key_file"],
-        client_auth=_parse_client_auth(given.get("client_auth_type", "NoClientCert")),
+        cert_file=paths.get("cert_file"),
+        cert=inline["cert"],
+        key_file=paths.get("key_file"),
+        key=inline["key"],
         client_ca_file=paths.get("client_ca_file"),
+        client_ca=inline["client_ca"],
+        client_auth=_parse_client_auth(given.get("client_auth_type", "NoClientCert")),
         client_allowed_sans=texts(given.get("client_allowed_sans"), "client_allowed_sans"),
         min_version=_parse_version(given.get("min_version", "TLS12"), "min_version"),
         max_version=_parse_version(given.get("max_version", "TLS13"), "max_version"),
@@ -247,12 +262,15 @@ def _parse_path(value: object, where: str, folder: Path) -> Path:
 
 
 def _check_tls(settings: TlsSettings, *, has_sans: bool) -> None:
-    is_verifying = settings.client_auth is not ClientAuth.NONE
+    has_authority = settings.client_ca_file is not None or bool(settings.client_ca)
     if settings.min_version > settings.max_version:
         raise ConfigError("min_version is above max_version")
-    if is_verifying and settings.client_ca_file is None:
-        raise ConfigError(f"client_auth_type {settings.client_auth.value} needs client_ca_file")
-    if settings.client_ca_file is not None and not is_verifying:
+    if settings.client_auth is ClientAuth.REQUIRE_AND_VERIFY and not has_authority:
+        raise ConfigError(
+            "client_auth_type RequireAndVerifyClientCert needs client_ca_file: the authorities of this system would "
+            "admit everyone with a public certificate"
+        )
+    if has_authority and settings.client_auth is ClientAuth.NONE:
         raise ConfigError("client_ca_file has no effect without client_auth_type RequireAndVerifyClientCert")
     if has_sans and settings.client_auth is not ClientAuth.REQUIRE_AND_VERIFY:
         raise ConfigError("client_allowed_sans needs client_auth_type RequireAndVerifyClientCert")

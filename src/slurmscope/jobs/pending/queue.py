@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from slurmscope.core.errors import MalformedAnswer
+from slurmscope.core.errors import MalformedAnswer, SourceError
 from slurmscope.core.tres import parse_tres
 from slurmscope.slurm.arrays import parse_tasks
+from slurmscope.slurm.cluster_names import run_in_cluster
 from slurmscope.slurm.command import RunCommand
 
 Key = TypeVar("Key", bound=Hashable)
@@ -117,7 +118,12 @@ class PendingQueue:
     unreadable_rows: int = 0
 
     def find(self, shown_id: str) -> PendingJob | None:
-        """Return a job by its ID as users write it: 12, 12_3 or 12+1; None for a whole array."""
+        """Return a job by its ID as squeue writes it: 12, 12_3, 12+1 or 12_[3-24%2]; None for a whole array."""
+        array_id, bracket, _ = shown_id.partition("_[")
+        if bracket:
+            tasks = self.find_array(int(array_id)) if array_id.isdecimal() else ()
+            # Some of these tasks may have started since.
+            return next((job for job in tasks if job.shown_id == shown_id), tasks[0] if tasks else None)
         base, mark, part = shown_id.replace("+", "_").partition("_")
         if not base.isdecimal() or (mark and not part.isdecimal()):
             return None
@@ -267,6 +273,16 @@ _MAX_TIME = 1 << 33
 def read_pending(run: RunCommand, separator: str, *, now_seconds: float, cluster: str = "") -> PendingQueue:
     """Run squeue and return the queue; ``now_seconds`` is the time to put on it."""
     return parse_pending(run("squeue", arguments(separator)), separator, now_seconds=now_seconds, cluster=cluster)
+
+
+def read_reason(run: RunCommand, job_id: int, cluster: str = "") -> str:
+    """Return why a job is pending now; empty if it is not pending, or cannot be read."""
+    arguments = ("--noheader", "--states=PENDING", f"--jobs={job_id}", "--format=%r")
+    try:
+        answer = (run_in_cluster(run, cluster) if cluster else run)("squeue", arguments)
+    except SourceError:
+        return ""
+    return next((line.strip() for line in answer.decode("utf-8", "replace").splitlines() if line.strip()), "")
 
 
 def arguments(separator: str) -> tuple[str, ...]:

@@ -85,15 +85,15 @@ def explain_limit(reason: LimitReason) -> tuple[str, str]:
         advice = "The job never starts like this: request less, or use another QOS or account."
         return f"{owner} allows one {per} less {what} than the job requests.", advice
     whose = {
-        "User": f"Your jobs have reached the limit of {what} that {_lower(owner)} allows each user.",
-        "Account": f"The jobs of your account have reached the limit of {what} that {_lower(owner)} allows accounts.",
+        "User": f"The jobs of the user have reached the limit of {what} that {_lower(owner)} allows each user.",
+        "Account": f"The jobs of the account have reached the limit of {what} that {_lower(owner)} allows accounts.",
     }.get(reason.per, _explain_shared(reason, owner, what))
     return whose, _ADVICE["used" if reason.minutes == "Mins" else "running"]
 
 
 def _explain_shared(reason: LimitReason, owner: str, what: str) -> str:
     if reason.bound == "Max":
-        return f"You have reached the limit of {what} that {_lower(owner)} allows each user."
+        return f"The user has reached the limit of {what} that {_lower(owner)} allows each user."
     whose = "account" if reason.owner == "Assoc" else "QOS"
     return f"All jobs of the {whose} together have reached its limit of {what}."
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from slurmscope.cluster.sinfo import Node, can_run_jobs
 from slurmscope.jobs.pending.queue import JobPriorities, PendingJob, PendingQueue
@@ -33,11 +33,14 @@ class QueuePosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityRow:
-    """One factor of a job's priority, beside that of others in the partition; None without such a job."""
+    """One factor of a job's priority, beside that of others in the partition.
+
+    None without such a job, and for a priority that Slurm calls infinite.
+    """
 
     factor: str
-    own: float
-    median: float
+    own: float | None
+    median: float | None
     ahead: float | None
     behind: float | None
 
@@ -74,14 +77,24 @@ def compare_priorities(priorities: JobPriorities, job: PendingJob) -> Iterator[P
         rows = (
             PriorityRow(
                 factor=name,
-                own=mine.get(name, 0.0) if mine else 0.0,
-                median=priorities.medians(own.partition)[name],
-                ahead=ahead.get(name, 0.0) if ahead else None,
-                behind=behind.get(name, 0.0) if behind else None,
+                own=hide_infinite(mine.get(name, 0.0)) if mine else 0.0,
+                median=hide_infinite(priorities.medians(own.partition)[name]),
+                ahead=hide_infinite(ahead.get(name, 0.0)) if ahead else None,
+                behind=hide_infinite(behind.get(name, 0.0)) if behind else None,
             )
             for name in names
         )
         yield PriorityTable(partition=own.partition, jobs=len(others), rows=tuple(rows))
+
+
+_NO_VALUE = 0xFFFFFFFE
+"""Slurm's NO_VAL; INFINITE is the next number."""
+NumberT = TypeVar("NumberT", int, float)
+
+
+def hide_infinite(number: NumberT | None) -> NumberT | None:
+    """Return None for the numbers by which Slurm means "no value" and "infinite"."""
+    return None if number is None or number >= _NO_VALUE else number
 
 
 RESOURCE_REASONS = frozenset({"None", "Priority", "Resources"})

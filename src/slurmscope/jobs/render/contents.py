@@ -102,6 +102,24 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
     return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
 
 
+def pending_rows(report: JobReport) -> tuple[LabelledText, ...]:
+    """Explain why a job is pending, and what its user can do; none for a job that has started or ended."""
+    record = report.record
+    if not record.is_pending:
+        return ()
+    # Other reports do without it.
+    from slurmscope.jobs.pending.reasons import explain_reason
+
+    known = record.reason not in ("", "None")
+    reason = explain_reason(record.reason)
+    rows = (
+        LabelledText("Reason", f"{reason.meaning} ({record.reason})" if known else "not in Slurm's accounting yet"),
+        LabelledText("What to do", reason.action.replace("JOBID", str(record.job_id)) if known else ""),
+        LabelledText("Expected start", f"squeue --start --jobs={record.job_id} prints it, and the current reason"),
+    )
+    return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
+
+
 def _federated(record: JobRecord) -> str:
     parts = record.federated
     return f"local job ID {parts.local_id}, submitted to cluster {parts.origin} of the federation" if parts else ""

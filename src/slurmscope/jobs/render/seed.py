@@ -128,11 +128,11 @@ def render_seed_usage(report: JobReport) -> dict[str, object]:
             "alloc_mem": None if record.memory_bytes is None else f"{record.memory_bytes // _MIB}M",
             "alloc_nodes": ",".join(record.nodes),
         },
-        "threads": dict(report.summary.program_threads),
+        "threads": {program: int(count) for program, count in report.summary.program_threads.items()},
         "cpu": _cpu_usage(report),
         "ram": _ram_usage(report),
         "io": {
-            "opened_files": io.mean_open_files,
+            "opened_files": None if io.mean_open_files is None else int(io.mean_open_files),
             "read": {"amount": _mib(io.read_bytes), "unit": "MB", "count": io.reads},
             "write": {"amount": _mib(io.write_bytes), "unit": "MB", "count": io.writes},
         },
@@ -170,9 +170,11 @@ def _core_times(report: JobReport) -> list[Mapping[str, object]]:
 
 def _ram_usage(report: JobReport) -> Mapping[str, object]:
     memory = report.summary.memory
+    requested = memory.requested_bytes
     return {
         "used": {"amount": _mib(memory.best_peak_bytes), "unit": "MB", "usage": memory.ratio},
-        "available": {"amount": _mib(memory.requested_bytes), "unit": "MB"},
+        # Text, as sacct printed it there.
+        "available": {"amount": None if requested is None else f"{int(requested) // _MIB}", "unit": "MB"},
     }
 
 

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
+from slurmscope.core.units import (
+    NOT_MEASURED,
+    format_bytes,
+    format_count,
+    format_energy,
+    format_ratio,
+    format_seconds,
+    format_some,
+)
 from slurmscope.jobs.render.formatting import show
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.summary import (
@@ -72,12 +80,19 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeSummary], float | None], Callable[[floa
 
 
 _GPUS_HEAD = ("Node", "GPU", "Model", "Utilization", "Memory, peak", "Size", "Share")
+_WORK_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("SM", "sm_ratio", format_ratio),
+    ("Tensor cores", "tensor_ratio", format_ratio),
+    ("Memory bandwidth", "dram_ratio", format_ratio),
+    ("Energy", "energy_joules", format_energy),
+)
+"""What GPUs do when they are busy; columns without any number are left out."""
 _SHORT_UUID = len("GPU-01234567")
 """Beginning of a UUID that distinguishes GPUs of a node."""
 
 _SHARED = (
-    "Other jobs share some of these GPUs: their utilization cannot be attributed to one job, and their memory is only "
-    "that of this job."
+    "Other jobs share some of these GPUs: the numbers are those of this job; utilization, work and energy are "
+    "estimated from its processes."
 )
 _OTHERS = "The last row sums up the remaining GPUs; none of them was less busy than those above."
 
@@ -85,14 +100,20 @@ _OTHERS = "The last row sums up the remaining GPUs; none of them was less busy t
 def make_gpu_table(report: JobReport) -> TextTable:
     """Make the rows of the GPUs that node agents measured; without any there are none."""
     gpu = report.summary.gpu
-    rows = tuple((*_names(device), *_gpu_numbers(device)) for device in gpu.devices)
+    measured: list[HeldGpu | OtherGpus] = [*gpu.devices, *([gpu.others] if gpu.others else [])]
+    columns = [column for column in _WORK_COLUMNS if any(getattr(of.work, column[1]) is not None for of in measured)]
+
+    def numbers(of: HeldGpu | OtherGpus) -> tuple[str, ...]:
+        return *_gpu_numbers(of), *_dashed(*(show_number(getattr(of.work, name)) for _, name, show_number in columns))
+
+    rows = tuple((*_names(device), *numbers(device)) for device in gpu.devices)
     notes = []
     if gpu.others is not None:
-        rows = (*rows, (format_some(gpu.others.count, "more GPU"), "", "", *_gpu_numbers(gpu.others)))
+        rows = (*rows, (format_some(gpu.others.count, "more GPU"), "", "", *numbers(gpu.others)))
         notes.append(_OTHERS)
     if gpu.is_shared:
         notes.append(_SHARED)
-    return TextTable(head=_GPUS_HEAD, rows=rows, note=" ".join(notes))
+    return TextTable(head=(*_GPUS_HEAD, *(head for head, _, _ in columns)), rows=rows, note=" ".join(notes))
 
 
 def _names(device: HeldGpu) -> tuple[str, str, str]:

@@ -140,6 +140,16 @@ def render_text(
     Findings come first. Times are in ``zone``; None is the time zone of this host.
     """
     page = TextPage(width, use_color=use_color)
+    if why := contents.pending_rows(report):
+        pending = [
+            *page.top(contents.title(report)),
+            *page.heading("Why it is pending"),
+            *page.rows(why),
+            *page.heading("Job"),
+            *page.rows(contents.facts(report, zone)),
+            *page.bottom(report, url, zone),
+        ]
+        return "\n".join(pending) + "\n"
     lines = [
         *page.top(contents.title(report)),
         *page.failure(failure_rows(report, zone)),

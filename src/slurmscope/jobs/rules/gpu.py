@@ -8,7 +8,7 @@ from dataclasses import replace
 from slurmscope.core.units import format_bytes, format_ratio, format_some
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, was_suspended
 from slurmscope.jobs.suggestions import fewer_gpus_line
-from slurmscope.jobs.summary import JobSummary
+from slurmscope.jobs.summary import GpuWork, JobSummary
 
 
 def _utilization(summary: JobSummary) -> float | None:
@@ -68,6 +68,49 @@ def _gpu_low(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
+def _work(summary: JobSummary) -> GpuWork:
+    """Return what the GPUs counted over the run; nothing where others used them too, or a part is missing."""
+    gpu = summary.gpu
+    return gpu.work if gpu.coverage.is_good and not gpu.is_shared else GpuWork()
+
+
+def _tensor_unused(summary: JobSummary, values: Thresholds) -> Match | None:
+    work = _work(summary)
+    if work.fp32_ratio is None or work.tensor_ratio is None:
+        return None
+    if work.fp32_ratio < values["min_fp32_ratio"] or work.tensor_ratio >= values["max_tensor_ratio"]:
+        return None
+    return Match(
+        explanation=f"Units for 32-bit numbers worked for {format_ratio(work.fp32_ratio)} of the time, tensor cores "
+        f"for {format_ratio(work.tensor_ratio)}.",
+        numbers={"fp32_ratio": work.fp32_ratio, "tensor_ratio": work.tensor_ratio},
+    )
+
+
+def _busy_without_work(summary: JobSummary, values: Thresholds) -> Match | None:
+    work = _work(summary)
+    if work.busy_ratio is None or work.sm_ratio is None:
+        return None
+    if work.busy_ratio < values["min_busy_ratio"] or work.sm_ratio >= values["max_sm_ratio"]:
+        return None
+    return Match(
+        explanation=f"A kernel was running for {format_ratio(work.busy_ratio)} of the time, but on average only "
+        f"{format_ratio(work.sm_ratio)} of the multiprocessors worked.",
+        numbers={"busy_ratio": work.busy_ratio, "sm_ratio": work.sm_ratio},
+    )
+
+
+def _memory_bound(summary: JobSummary, values: Thresholds) -> Match | None:
+    ratio = _work(summary).dram_ratio
+    if ratio is None or ratio < values["min_bandwidth_ratio"]:
+        return None
+    return Match(
+        explanation=f"The GPUs moved data to and from their memory at {format_ratio(ratio)} of its bandwidth, over the "
+        "whole run.",
+        numbers={"dram_ratio": ratio},
+    )
+
+
 RULES = (
     Rule(
         id="gpu_held_without_process",
@@ -110,6 +153,51 @@ RULES = (
                 "bytes",
                 32.0 * (1 << 30),
                 "Only info for a job that uses this much memory of each GPU: it may need them for that.",
+            ),
+        ),
+    ),
+    Rule(
+        id="gpu_busy_without_work",
+        title="The GPUs were busy, but did hardly any work",
+        subject=Subject.GPU,
+        severity=Severity.WARNING,
+        needs="counters of the hardware (Hopper and later)",
+        advice="Processes that wait for each other in a collective operation look like this, and so do kernels that "
+        "are far too small. See in the log whether one rank has stopped; put more work into each kernel, or use CUDA "
+        "graphs.",
+        check=_busy_without_work,
+        thresholds=(
+            Threshold("min_busy_ratio", "ratio", 0.1, "Report GPUs that are busy for at least this share."),
+            Threshold("max_sm_ratio", "ratio", 0.02, "And whose multiprocessors work for less than this share."),
+        ),
+    ),
+    Rule(
+        id="gpu_tensor_unused",
+        title="Tensor cores were not used",
+        subject=Subject.GPU,
+        severity=Severity.INFO,
+        needs="counters of the hardware (Hopper and later)",
+        advice="If the program tolerates less precise 32-bit products, let it use TF32 or bfloat16. In PyTorch that is "
+        'one line: torch.set_float32_matmul_precision("high"), or torch.autocast("cuda", dtype=torch.bfloat16) '
+        "around the model.",
+        check=_tensor_unused,
+        thresholds=(
+            Threshold("min_fp32_ratio", "ratio", 0.3, "Report GPUs whose 32-bit units work for at least this share."),
+            Threshold("max_tensor_ratio", "ratio", 0.1, "And whose tensor cores work for less than this share."),
+        ),
+    ),
+    Rule(
+        id="gpu_memory_bound",
+        title="The GPUs were limited by their memory",
+        subject=Subject.GPU,
+        severity=Severity.INFO,
+        needs="counters of the hardware (Hopper and later)",
+        advice="More computing power would not help. Fuse operations (torch.compile), keep data in smaller types, or "
+        "reuse what was loaded.",
+        check=_memory_bound,
+        thresholds=(
+            Threshold(
+                "min_bandwidth_ratio", "ratio", 0.7, "Report GPUs that use at least this share of the bandwidth."
             ),
         ),
     ),

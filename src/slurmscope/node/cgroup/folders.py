@@ -115,6 +115,12 @@ class CgroupFolder:
         self._links_now = self.folder.count_links()
         return self._links_now > 0
 
+    def look_again(self) -> None:
+        """Read the link counts here and below now, whenever they were due."""
+        self.refresh()
+        for child in self._children.values():
+            child.look_again()
+
     def is_settled(self) -> bool:
         """Return whether the folder exists and has as many subfolders as when they were listed."""
         return self.refresh() and self._links_now == self._links and self._links_now >= 2

@@ -16,7 +16,7 @@ from typing import Protocol
 from slurmscope.core.log import fields
 from slurmscope.node.cgroup.folders import CgroupFolder, Members, RereadTimer, subfolders
 from slurmscope.node.cgroup.kept_files import TEMPORARY_ERRORS
-from slurmscope.node.cgroup.names import NOT_JOBS, JobName, ProcessOwners, parse_job, parse_step, parse_task
+from slurmscope.node.cgroup.names import JobName, ProcessOwners, parse_job, parse_step, parse_task
 from slurmscope.node.job_use import CgroupUse, GroupKey, JobKey
 
 logger = logging.getLogger(__name__)
@@ -58,19 +58,15 @@ class KnownFolders:
     """List job folders and cache them: at most scans, most of them are already known."""
 
     def __init__(self) -> None:
-        """Start with an empty cache."""
-        self.unknown = 0
         self.refused = 0
         self._known: dict[str, FoundJob] = {}
         self._seen: dict[str, FoundJob] = {}
 
     def begin(self) -> None:
         """Begin a scan; folders that it does not find are dropped from the cache at the next one."""
-        self.unknown = 0
         self._known, self._seen = self._seen, {}
 
     def jobs_in(self, parent: JobParent) -> Iterator[FoundJob]:
-        """Yield the jobs in a folder; count folders that are neither a job nor one of Slurm's own."""
         for name, inode in self.list_folder(parent.path).items():
             path = f"{parent.path}/{name}"
             job = self._known.get(path)
@@ -93,9 +89,7 @@ class KnownFolders:
             return {}
 
     def _parse(self, name: str, path: str, inode: int, parent: JobParent) -> FoundJob | None:
-        job = parse_job(name)
-        if job is None:
-            self.unknown += name not in NOT_JOBS
+        if (job := parse_job(name)) is None:
             return None
         return FoundJob(
             name=job,
@@ -106,25 +100,6 @@ class KnownFolders:
             uid=parent.uid,
             is_stray=parent.is_stray,
         )
-
-
-class FolderFinder(Protocol):
-    """Find the folders of jobs in one layout."""
-
-    folders: KnownFolders
-
-    def find(self) -> Iterator[FoundJob]:
-        """Yield the folder of every job."""
-
-    def parents(self) -> list[Path]:
-        """Return the folders in which job folders, or parents of job folders, appear and vanish."""
-
-    def measures(self) -> dict[str, bool]:
-        """Return which measurements are available: cpu, cpuset, memory, io, pids, pressure."""
-
-    @property
-    def scopes(self) -> int:
-        """Return the number of slurmd daemons with a folder for jobs."""
 
 
 def trusted_links(path: str) -> int:
@@ -226,7 +201,6 @@ class JobCgroup:
         return self._folders.members()
 
     def release(self) -> None:
-        """Close all descriptors; the files stay readable."""
         self._folders.release()
         for group in self._open_groups():
             group.release()

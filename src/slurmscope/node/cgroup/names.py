@@ -13,7 +13,6 @@ A job is ``job_<id>``, or its SLUID since Slurm 26.05: the letter s and 13 chara
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterable
@@ -23,8 +22,6 @@ from pathlib import Path
 SCOPE_SUFFIX = "slurmstepd.scope"
 STEPD_FOLDER = "slurm"
 USER_FOLDER = "user"
-# Next to the jobs of a scope: where slurmstepd processes start, and slurmd itself where systemd does not manage it.
-NOT_JOBS = frozenset({"system", "slurmd"})
 
 # Job IDs have 32 bits; a folder with more digits is not Slurm's.
 _JOB = re.compile(r"job_([0-9]{1,10})")
@@ -98,7 +95,6 @@ class ProcessOwners:
     """Read the files of a process that identify its job and user."""
 
     def __init__(self, procfs_root: Path) -> None:
-        self.refused = 0
         self._root = procfs_root
         self._trusted_uids = (0, os.geteuid())
 
@@ -130,6 +126,5 @@ class ProcessOwners:
         try:
             with (self._root / str(pid) / name).open("rb", buffering=0) as file:
                 return file.read(MOST_BYTES) or b""
-        except OSError as error:
-            self.refused += error.errno in (errno.EACCES, errno.EPERM)
+        except OSError:
             return b""

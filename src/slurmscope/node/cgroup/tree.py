@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slurmscope.core.errors import SourceError
 from slurmscope.node.cgroup.folders import InheritedLimits, SharedState
-from slurmscope.node.cgroup.job import FolderFinder, FoundJob, JobCgroup, JobEntry, JobFolders
+from slurmscope.node.cgroup.job import FoundJob, JobCgroup, JobEntry, JobFolders
 from slurmscope.node.cgroup.kept_files import DescriptorBudget
 from slurmscope.node.cgroup.names import ProcessOwners
 from slurmscope.node.cgroup.v1 import V1Finder, V1JobFolders
@@ -113,24 +113,6 @@ def _read(path: Path) -> str | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeHealth:
-    """The result of the last scan.
-
-    ``scopes`` is the number of slurmd daemons with a folder for jobs; ``stale`` counts cgroups without a process,
-    ``unknown`` folders next to jobs that are none, ``unresolved`` SLUIDs whose job ID was not found, ``duplicates``
-    second folders of one job, and ``refused``, since the start, folders and processes that we may not read.
-    """
-
-    scopes: int = 0
-    stale: int = 0
-    unknown: int = 0
-    unresolved: int = 0
-    duplicates: int = 0
-    refused: int = 0
-    kept_descriptors: int = 0
-
-
 class CgroupTree:
     """Find jobs and keep their files open between scans. Not thread-safe."""
 
@@ -143,9 +125,12 @@ class CgroupTree:
         unneeded: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set how many descriptors may stay open, other files are opened for each read; and files never to read."""
+        """Set how many descriptors may stay open, other files are opened for each read; and files never to read.
+
+        ``stale`` is the number of cgroups without a process at the last scan.
+        """
         self.layout = layout
-        self.health = TreeHealth()
+        self.stale = 0
         self._clock = clock
         self._budget = DescriptorBudget(descriptors)
         self._owners = ProcessOwners(procfs_root)
@@ -191,6 +176,11 @@ class CgroupTree:
         return self._finder.measures() if self._finder else {}
 
     @property
+    def scopes(self) -> int:
+        """Return the number of slurmd daemons with a folder for jobs, at the last scan."""
+        return self._finder.scopes if self._finder else 0
+
+    @property
     def refusals(self) -> Mapping[str, int]:
         """Return how many folders could not be listed since the start."""
         return self._refusals
@@ -200,7 +190,7 @@ class CgroupTree:
             entry.close()
         self._entries.clear()
 
-    def _open_finder(self) -> FolderFinder | None:
+    def _open_finder(self) -> V1Finder | V2Finder | None:
         if self._hierarchies:
             return V1Finder(self._hierarchies, self._clock)
         return V2Finder(self.layout.unified, self._clock) if self.layout.unified else None
@@ -232,24 +222,11 @@ class CgroupTree:
 
     def _identify(self) -> dict[JobKey, JobCgroup]:
         jobs: dict[JobKey, JobCgroup] = {}
-        stale = unresolved = duplicates = 0
+        self.stale = 0
         for entry in self._entries.values():
             entry.refresh()
             if entry.is_stale:
-                stale += 1
-            elif entry.job is None:
-                unresolved += 1
-            elif entry.job.key in jobs:
-                duplicates += 1
-            else:
-                jobs[entry.job.key] = entry.job
-        self.health = TreeHealth(
-            scopes=self._finder.scopes if self._finder else 0,
-            stale=stale,
-            unknown=self._finder.folders.unknown if self._finder else 0,
-            unresolved=unresolved,
-            duplicates=duplicates,
-            refused=self._owners.refused + (self._finder.folders.refused if self._finder else 0),
-            kept_descriptors=self._budget.taken,
-        )
+                self.stale += 1
+            elif entry.job is not None:  # else a SLUID whose job ID is not known yet
+                jobs.setdefault(entry.job.key, entry.job)
         return jobs

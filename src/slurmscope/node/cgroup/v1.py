@@ -25,7 +25,7 @@ from slurmscope.node.cgroup.job import (
     KnownFolders,
     trusted_links,
 )
-from slurmscope.node.cgroup.names import NOT_JOBS, parse_slurm_folder, parse_uid
+from slurmscope.node.cgroup.names import parse_slurm_folder, parse_uid
 from slurmscope.node.cgroup.v1_group import V1Group
 
 # The hierarchy of proctrack first; then those that Slurm may use without it.
@@ -58,7 +58,6 @@ class V1Finder:
 
     @property
     def scopes(self) -> int:
-        """Return the number of slurmd daemons with a folder for jobs."""
         return len(self._tops)
 
     def find(self) -> Iterator[FoundJob]:
@@ -82,7 +81,6 @@ class V1Finder:
         return sorted(map(Path, (*roots, *tops, *self._uid_folders)))
 
     def measures(self) -> dict[str, bool]:
-        """Return which measurements are available."""
         names = {"cpu": "cpuacct", "cpuset": "cpuset", "memory": "memory", "io": "blkio", "pids": "pids"}
         return {name: controller in self._used for name, controller in names.items()} | {"pressure": False}
 
@@ -108,7 +106,6 @@ class V1Finder:
         self._stray_check_at = now + STRAY_CHECK_SECONDS
 
     def _find_strays(self, found: set[str]) -> Iterator[FoundJob]:
-        unknown = self.folders.unknown
         seen = set(found)
         for name, main in self._tops.items():
             for controller in sorted(self._used - {main}, key=TRACKING_ORDER.index):
@@ -116,8 +113,6 @@ class V1Finder:
                     if job.relative not in seen:
                         seen.add(job.relative)
                         yield job
-        # Each folder counts once, not once in each hierarchy.
-        self.folders.unknown = unknown
 
     def _jobs_in(self, controller: str, top: str, *, is_stray: bool = False) -> Iterator[FoundJob]:
         root = self._hierarchies[controller]
@@ -125,7 +120,6 @@ class V1Finder:
         for user in self.folders.list_folder(f"{root}/{top}"):
             uid = parse_uid(user)
             if uid is None:
-                self.folders.unknown += user not in NOT_JOBS
                 continue
             path, relative = f"{root}/{top}/{user}", f"{top}/{user}"
             if not is_stray:
@@ -147,7 +141,6 @@ class V1JobFolders:
         self._structure = _BestHierarchy(STRUCTURE_ORDER, hierarchies, relative, shared)
 
     def open_group(self, relative: str, *, is_optional: bool) -> CgroupReader:
-        """Return the reader of the folders below the job's; the empty path is the job itself."""
         return V1Group(self._hierarchies, self._relative, relative, self._shared, is_optional=is_optional)
 
     def steps(self) -> list[CgroupFolder]:
@@ -155,11 +148,9 @@ class V1JobFolders:
         return cgroup.children() if cgroup and cgroup.refresh() else []
 
     def tasks(self, step: CgroupFolder) -> tuple[str, list[CgroupFolder]]:
-        """Return the path from a step to its tasks, and the folders there."""
         return "", step.children()
 
     def members(self) -> Members:
-        """Return the processes."""
         cgroup = self._tracking.cgroup()
         if cgroup is None:
             return Members()
@@ -167,17 +158,14 @@ class V1JobFolders:
         return list_members(cgroup, pick_by_level if is_frozen else pick_by_title(self._shared.owners))
 
     def has_processes(self) -> bool:
-        """Return whether there is any process."""
         cgroup = self._tracking.cgroup()
         return cgroup is not None and has_members(cgroup)
 
     def release(self) -> None:
-        """Close all descriptors; the files stay readable."""
         self._tracking.release()
         self._structure.release()
 
     def close(self) -> None:
-        """Close all descriptors permanently."""
         self._tracking.close()
         self._structure.close()
 

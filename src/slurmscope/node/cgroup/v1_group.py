@@ -188,7 +188,6 @@ class V1Group:
         )
 
     def close(self) -> None:
-        """Close all descriptors permanently."""
         self._is_closed = True
         for folder in self._folders.values():
             folder.close()
@@ -196,7 +195,6 @@ class V1Group:
             self._memory_cgroup.close()
 
     def release(self) -> None:
-        """Close all descriptors; the files stay readable."""
         for folder in self._folders.values():
             folder.release()
         if self._memory_cgroup:

@@ -81,7 +81,6 @@ class V2Group:
         self._cores: tuple[int, ...] | None = None
 
     def read(self) -> CgroupUse | None:
-        """Read everything now; None when the cgroup is gone."""
         if self._timer.is_due():
             self._read_seldom()
         cpu, current, stat, peak, swap, events, *pressures, io, pids = self._batch.read()
@@ -99,11 +98,9 @@ class V2Group:
         )
 
     def release(self) -> None:
-        """Close all descriptors; the files stay readable."""
         self._folder.release()
 
     def close(self) -> None:
-        """Close all descriptors permanently."""
         self._folder.close()
 
     def _parse_cpu(self, parser: CheckedParser, text: bytes) -> CpuUse:
@@ -183,7 +180,6 @@ class V2Finder:
 
     @property
     def scopes(self) -> int:
-        """Return the number of slurmd daemons with a folder for jobs."""
         return len(self._scopes)
 
     def find(self) -> Iterator[FoundJob]:
@@ -201,7 +197,6 @@ class V2Finder:
         return sorted({path for scope in self._scopes for path in (Path(scope), Path(scope).parent)})
 
     def measures(self) -> dict[str, bool]:
-        """Return which measurements are available."""
         enabled: set[str] = set()
         has_pressure = False
         for scope in map(Path, self._scopes):
@@ -253,23 +248,31 @@ class V2JobFolders:
         self._shared = shared
         self._cgroup = CgroupFolder(path, shared)
         self._events = self._cgroup.folder.open_file("cgroup.events")
+        self._stat = self._cgroup.folder.open_file("cgroup.stat")
+        self._descendants: int | None = None
 
     def open_group(self, relative: str, *, is_optional: bool) -> CgroupReader:
-        """Return the reader of a folder below the job's; the empty path is the job itself."""
         folder = Folder(f"{self._path}/{relative}".rstrip("/"), self._shared.budget, is_optional=is_optional)
         return V2Group(folder, self._path, self._shared)
 
     def steps(self) -> list[CgroupFolder]:
+        self._follow()
         return self._cgroup.children() if self._cgroup.refresh() else []
 
     def tasks(self, step: CgroupFolder) -> tuple[str, list[CgroupFolder]]:
-        """Return the path from a step to its tasks, and the folders there."""
         user = step.child(USER_FOLDER)
         return f"{USER_FOLDER}/", user.children() if user else []
 
     def members(self) -> Members:
-        """Return the processes."""
+        self._follow()
         return list_members(self._cgroup, pick_by_folder)
+
+    def _follow(self) -> None:
+        """Look for new folders when the kernel counts others than before: a login adopted into a job gets its own."""
+        descendants = count_of(self._stat.read(), b"nr_descendants")
+        if descendants != self._descendants:
+            self._descendants = descendants
+            self._cgroup.look_again()
 
     def has_processes(self) -> bool:
         """Return whether there is any process; the kernel counts those of all folders below."""
@@ -277,9 +280,7 @@ class V2JobFolders:
         return has_members(self._cgroup) if populated is None else populated > 0
 
     def release(self) -> None:
-        """Close all descriptors; the files stay readable."""
         self._cgroup.release()
 
     def close(self) -> None:
-        """Close all descriptors permanently."""
         self._cgroup.close()

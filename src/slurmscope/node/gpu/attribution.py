@@ -198,8 +198,10 @@ def _holds(gpu: Gpu, claims: Mapping[JobKey, Claims], jobs: Mapping[JobKey, JobU
     """Yield every job that some source names for this GPU."""
     named = {key: _naming(gpu, of_job) for key, of_job in claims.items() if _naming(gpu, of_job)}
     for key, sources in named.items():
-        rivals = [of_rival for rival, of_rival in named.items() if rival != key]
-        is_contested = not _is_sharing(jobs[key]) and _is_contested(sources, rivals)
+        rivals = [
+            of_rival for rival, of_rival in named.items() if rival != key and not _do_share(jobs[key], jobs[rival])
+        ]
+        is_contested = _is_contested(sources, rivals)
         is_left_out = any(claim.is_complete and gpu.uuid not in claim.uuids for claim in claims[key].values())
         is_denied = Source.DEVICES in claims[key] and Source.DEVICES not in sources
         is_overruled = is_denied or (is_contested and any(map(_is_strong, rivals)))
@@ -217,8 +219,9 @@ def _naming(gpu: Gpu, claims: Claims) -> frozenset[Source]:
     return frozenset(source for source, claim in claims.items() if gpu.uuid in claim.uuids)
 
 
-def _is_sharing(job: JobUse) -> bool:
-    return any(name in job.environment for name in SHARE_SIGNS)
+def _do_share(job: JobUse, rival: JobUse) -> bool:
+    """Return whether Slurm lets two jobs share GPUs; a sign that only one of them shows may be forged."""
+    return all(any(name in one.environment for name in SHARE_SIGNS) for one in (job, rival))
 
 
 def _is_strong(sources: frozenset[Source]) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slurmscope.core.settings import one_of, setting
+from slurmscope.core.settings import choice
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge, info
 from slurmscope.node.gpu.attribution import (
@@ -30,7 +30,9 @@ from slurmscope.node.gpu.attribution import (
     map_gpus,
     sum_up_jobs,
 )
-from slurmscope.node.gpu.records import Gpu, GpuReason, Gpus
+from slurmscope.node.gpu.counter_metrics import METRICS as COUNTER_METRICS
+from slurmscope.node.gpu.counter_metrics import PAIR, device_counters, job_counters
+from slurmscope.node.gpu.records import Gpu, GpuReason, Gpus, JobGpuCounters
 from slurmscope.node.job_metrics import JOB, job_labels
 from slurmscope.node.job_use import JobKey, NodeJobs
 
@@ -92,10 +94,16 @@ INFO = info(
 )
 READABLE = gauge("gpu_readable", "1 if the driver can read this GPU, 0 if the GPU is lost or access is denied.", "gpu")
 UTILIZATION = gauge(
-    "gpu_utilization_ratio", "Share of time in which a kernel was running on the GPU (0 to 1).", "gpu", "mig"
+    "gpu_utilization_ratio",
+    "Share of time in which a kernel was running on the GPU (0 to 1), mean since the reading before.",
+    "gpu",
+    "mig",
 )
 MEMORY_UTILIZATION = gauge(
-    "gpu_memory_utilization_ratio", "Share of time in which GPU memory was read or written (0 to 1).", "gpu", "mig"
+    "gpu_memory_utilization_ratio",
+    "Share of time in which GPU memory was read or written (0 to 1), mean since the reading before.",
+    "gpu",
+    "mig",
 )
 MEMORY_SIZE = gauge("gpu_memory_size_bytes", "Total memory of the GPU.", "gpu", "mig")
 MEMORY_USED = gauge("gpu_memory_used_bytes", "Used memory of the GPU.", "gpu", "mig")
@@ -113,33 +121,32 @@ UNAVAILABLE = gauge(
     "reason",
 )
 
-_PAIR = (*JOB, "gpu", "mig")
-HELD = gauge("jobs_gpu_held", "1 if the GPU is allocated to the job, 0 if another source overrules the claim.", *_PAIR)
-IDLE = gauge("jobs_gpu_held_idle", "1 if the GPU is allocated to the job and none of its processes uses it.", *_PAIR)
+HELD = gauge("jobs_gpu_held", "1 if the GPU is allocated to the job, 0 if another source overrules the claim.", *PAIR)
+IDLE = gauge("jobs_gpu_held_idle", "1 if the GPU is allocated to the job and none of its processes uses it.", *PAIR)
 HELD_INFO = info(
     "jobs_gpu_held_device_info",
     "Model and UUID of the GPU or MIG instance allocated to the job.",
-    *_PAIR,
+    *PAIR,
     "uuid",
     "model",
 )
-HELD_JOBS = gauge("jobs_gpu_held_jobs", "Jobs that the GPU is allocated to, including this one.", *_PAIR)
+HELD_JOBS = gauge("jobs_gpu_held_jobs", "Jobs that the GPU is allocated to, including this one.", *PAIR)
 HELD_MEMORY_SIZE = gauge(
-    "jobs_gpu_held_memory_size_bytes", "Total memory of the GPU or MIG instance allocated to the job.", *_PAIR
+    "jobs_gpu_held_memory_size_bytes", "Total memory of the GPU or MIG instance allocated to the job.", *PAIR
 )
 HELD_MEMORY = gauge(
-    "jobs_gpu_held_memory_bytes", "Memory of the GPU allocated to the job that its processes use.", *_PAIR
+    "jobs_gpu_held_memory_bytes", "Memory of the GPU allocated to the job that its processes use.", *PAIR
 )
 HELD_UTILIZATION = gauge(
     "jobs_gpu_held_utilization_ratio",
     "Utilization of the GPU allocated to the job (0 to 1); absent if it is shared with other jobs.",
-    *_PAIR,
+    *PAIR,
 )
-DISPUTED = gauge("jobs_gpu_disputed", "1 if sources disagree on whether the GPU is allocated to the job.", *_PAIR)
+DISPUTED = gauge("jobs_gpu_disputed", "1 if sources disagree on whether the GPU is allocated to the job.", *PAIR)
 CLAIM = gauge(
     "jobs_gpu_claim",
     "Always 1: source that assigns the GPU to the job (environment, devices or processes).",
-    *_PAIR,
+    *PAIR,
     "source",
 )
 UNRESOLVED = gauge(
@@ -157,7 +164,7 @@ JOB_UTILIZATION = gauge(
 METRICS = (
     INFO, READABLE, UTILIZATION, MEMORY_UTILIZATION, MEMORY_SIZE, MEMORY_USED, POWER, ENERGY, TEMPERATURE, PROCESSES,
     UNAVAILABLE, HELD, IDLE, HELD_INFO, HELD_JOBS, HELD_MEMORY_SIZE, HELD_MEMORY, HELD_UTILIZATION, DISPUTED, CLAIM,
-    UNRESOLVED, JOB_MEMORY, JOB_UTILIZATION,
+    UNRESOLVED, JOB_MEMORY, JOB_UTILIZATION, *COUNTER_METRICS,
 )  # fmt: skip
 
 
@@ -165,12 +172,11 @@ METRICS = (
 class GpusOptions:
     """How the GPU numbers of Slurm are interpreted."""
 
-    slurm_numbers: str = setting(
+    slurm_numbers: str = choice(
         Numbering.AUTO.value,
-        help="Meaning of the numbers in SLURM_JOB_GPUS: index (as nvidia-smi), minor (device files), or auto (only "
+        [numbering.value for numbering in Numbering],
+        "Meaning of the numbers in SLURM_JOB_GPUS: index (as nvidia-smi), minor (device files), or auto (only "
         "where both agree).",
-        parse=one_of(*(numbering.value for numbering in Numbering)),
-        metavar="auto|index|minor",
     )
 
 
@@ -184,9 +190,18 @@ def collect(options: GpusOptions, *, gpus: Gpus, node_jobs: NodeJobs) -> Iterato
     whole = [gpu for gpu in gpus.devices if not gpu.parent_uuid]
     yield Family(READABLE, {(str(gpu.index),): float(gpu.problem is None) for gpu in whole})
     yield from _device_families(readable)
+    yield from device_counters({_labels(gpu): gpu for gpu in readable})
     mapping = map_gpus(gpus, node_jobs, Numbering(options.slurm_numbers))
     yield from _job_families(mapping, node_jobs.host_name)
+    yield from job_counters(_label_counters(gpus, node_jobs.host_name))
     yield from compat_families(readable, mapping.holds, node_jobs.host_name)
+
+
+def _label_counters(gpus: Gpus, host_name: str) -> dict[Labels, JobGpuCounters]:
+    labels = {gpu.uuid: _labels(gpu) for gpu in gpus.devices}
+    return {
+        (*job_labels(job, host_name), *labels[uuid]): counters for (job, uuid), counters in gpus.job_counters.items()
+    }
 
 
 def _device_families(gpus: list[Gpu]) -> Iterator[Family]:

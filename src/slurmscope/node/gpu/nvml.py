@@ -17,13 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import escape, fields
-from slurmscope.node.gpu.records import DRIVER_SIGNS, Gpu, GpuProcess, GpuReason
+from slurmscope.node.gpu.records import DRIVER_SIGNS, Gpu, GpuCounters, GpuProcess, GpuReason
 
 logger = logging.getLogger(__name__)
 
@@ -192,19 +192,55 @@ def _gpu(device: Mapping[str, Any]) -> Gpu:
         gpu_instance=_whole(device.get("gpu_instance")),
         compute_instance=_whole(device.get("compute_instance")),
         has_instances=device.get("has_instances") is True,
-        utilization_ratio=_scaled(device.get("utilization_percent"), 100),
-        memory_utilization_ratio=_scaled(device.get("memory_utilization_percent"), 100),
         memory_size_bytes=_whole(device.get("memory_size_bytes")),
         memory_used_bytes=_whole(device.get("memory_used_bytes")),
         memory_free_bytes=_whole(device.get("memory_free_bytes")),
         power_watts=_scaled(device.get("power_milliwatts"), 1000),
         energy_joules=_scaled(device.get("energy_millijoules"), 1000),
+        throttled_seconds=_scaled_values(device.get("throttled_nanoseconds"), 10**9),
         temperature_celsius=_number(device.get("temperature_celsius")),
         processes=_processes(device.get("processes")),
+        counters=_counters(device.get("counters")),
     )
 
 
+def _with_means(gpu: Gpu, earlier: Gpu | None) -> Gpu:
+    """Add the utilization since an earlier reading; that of before, if nothing was counted in between."""
+    if gpu.counters is None:
+        return gpu
+    passed = gpu.counters.since(earlier.counters if earlier else None)
+    if passed.seconds <= 0 and earlier is not None:
+        passed_by = earlier.utilization_ratio, earlier.memory_utilization_ratio
+    else:
+        passed_by = passed.mean("busy"), passed.mean("memory_busy")
+    return replace(gpu, utilization_ratio=passed_by[0], memory_utilization_ratio=passed_by[1])
+
+
+def _counters(found: object) -> GpuCounters | None:
+    if not isinstance(found, dict) or (seconds := _scaled(found.get("seconds"), 1)) is None:
+        return None
+    return GpuCounters(
+        source=_text(found.get("source")),
+        seconds=seconds,
+        totals=_scaled_values(found.get("totals"), 1),
+        by_pid={pid: _scaled(busy, 1) or 0.0 for pid, busy in _pairs(found.get("processes")) or ()},
+    )
+
+
+def _scaled_values(found: object, divisor: int) -> dict[str, float]:
+    if not isinstance(found, dict):
+        return {}
+    values = {_text(name): _scaled(value, divisor) for name, value in found.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _processes(listed: object) -> tuple[GpuProcess, ...] | None:
+    pairs = _pairs(listed)
+    return None if pairs is None else tuple(GpuProcess(pid=pid, memory_bytes=_whole(value)) for pid, value in pairs)
+
+
+def _pairs(listed: object) -> list[tuple[int, object]] | None:
+    """Return process ids with their values; None if one is no process id."""
     if not isinstance(listed, list):
         return None
     found = []
@@ -212,8 +248,8 @@ def _processes(listed: object) -> tuple[GpuProcess, ...] | None:
         pid = _whole(entry[0]) if isinstance(entry, list) and len(entry) == 2 else None
         if pid is None:
             return None
-        found.append(GpuProcess(pid=pid, memory_bytes=_whole(entry[1])))
-    return tuple(found)
+        found.append((pid, entry[1]))
+    return found
 
 
 def _reason(word: object) -> GpuReason:
@@ -256,33 +292,12 @@ LOST_GPU_RESTART_SECONDS = 300.0
 _QUIET = frozenset({GpuReason.NOT_INSTALLED, GpuReason.DRIVER_NOT_LOADED})
 
 
-class Child(Protocol):
-    """Answer commands about GPUs in a separate process."""
-
-    @property
-    def pid(self) -> int:
-        """Return its process id."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Return whether it has ended and was reaped."""
-
-    def request(self, command: str, timeout_seconds: float) -> bytes:
-        """Return the line that answers; raise NvmlUnavailable when there is none."""
-
-    def close(self) -> None:
-        """Let it exit by itself, or kill it."""
-
-    def end(self) -> None:
-        """Kill it."""
-
-
 class NvmlReader:
     """Read the GPUs of this node through a child process. Not thread-safe."""
 
     def __init__(
         self,
-        launch: Callable[[], Child],
+        launch: Callable[[], NvmlProcess],
         *,
         timeout_seconds: float = 5.0,
         start_timeout_seconds: float = START_TIMEOUT_SECONDS,
@@ -300,13 +315,14 @@ class NvmlReader:
         self._energy_seconds = energy_seconds
         self._driver_signs = driver_signs
         self._clock = clock
-        self._process: Child | None = None
+        self._process: NvmlProcess | None = None
         self._is_new = False
         self._started_at = 0.0
         self._energy_at = 0.0
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._next_start = 0.0
         self._failure: tuple[GpuReason, str] | None = None
+        self._earlier: dict[str, Gpu] = {}
 
     @property
     def pid(self) -> int | None:
@@ -326,7 +342,9 @@ class NvmlReader:
             self._fail(failure)
             raise
         self._recover(sample.devices)
-        return sample
+        devices = tuple(_with_means(gpu, self._earlier.get(gpu.uuid)) for gpu in sample.devices)
+        self._earlier = {gpu.uuid: gpu for gpu in devices if gpu.counters is not None}
+        return replace(sample, devices=devices)
 
     def close(self) -> None:
         """End the child."""
@@ -338,14 +356,14 @@ class NvmlReader:
         is_hanging = self._process is not None and not self._process.is_gone
         return is_hanging or self._clock() < self._next_start
 
-    def _running(self) -> Child:
+    def _running(self) -> NvmlProcess:
         if self._process is None or self._failure is not None:
             self._process = self._launch()
             self._is_new = True
             self._started_at = self._energy_at = self._clock()
         return self._process
 
-    def _ask(self, process: Child) -> NvmlSample:
+    def _ask(self, process: NvmlProcess) -> NvmlSample:
         is_energy_due = self._clock() >= self._energy_at
         if is_energy_due:
             self._energy_at = self._clock() + self._energy_seconds

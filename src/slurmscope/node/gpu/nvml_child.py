@@ -7,6 +7,7 @@
     -> {"taken_at": 81.5, "devices": [{"index": 0, "uuid": "GPU-…", …}]}
     -> {"error": "driver_not_loaded", "detail": "Driver Not Loaded"}     and the child ends
 
+Between commands it counts what the GPUs do, on its own clock: no scrape interval can miss a load.
 Run as ``python -m slurmscope.node.gpu.nvml_child``. It imports little: it is one more process on each node.
 
 Runs in the child process alone. Each return code is checked: the library's Python binding raises for all but
@@ -21,11 +22,15 @@ import ctypes
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+
+from slurmscope.node.gpu.nvml_counters import COUNT_SECONDS, SHORTEST_SECONDS, DeviceCounters
 
 MOST_DEVICES = 128
 MOST_PROCESSES = 2048
@@ -47,6 +52,11 @@ _REASONS = {
 _CORE_SENSOR = 0
 # "Not available" of 64-bit values, which some fields give with a code of success.
 _NO_VALUE = 1 << 63
+# Fields of nvml.h: nanoseconds for which a reason held clocks down, since the driver was loaded.
+_THROTTLES = {
+    74: "power_cap", 75: "thermal", 77: "board_limit", 79: "reliability", 269: "software_thermal",
+    270: "hardware_thermal", 271: "power_brake",
+}  # fmt: skip
 
 
 def reason_of(code: int) -> str:
@@ -61,13 +71,24 @@ class Sampler:
         """Take the module pynvml, initialised."""
         self._nvml = nvml
         self._constants: dict[str, dict[str, object]] = {}
-        self._energy: dict[str, int] = {}
+        self._slow: dict[str, dict[str, object]] = {}
+        self._counters: dict[str, DeviceCounters] = {}
+
+    def count(self) -> None:
+        """Count what all devices did since the last time; one that fails affects only itself."""
+        for index in range(min(self._nvml.nvmlDeviceGetCount(), MOST_DEVICES)):
+            with contextlib.suppress(self._nvml.NVMLError):
+                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = self._nvml.nvmlDeviceGetUUID(handle)
+                gpu = {"uuid": uuid, **self._constants_of(uuid, handle), "index": index}
+                if self._read_instances(handle, gpu) is None:
+                    self._count(uuid, handle, self._processes(handle))
 
     def sample(self, *, with_energy: bool) -> dict[str, object]:
         """Read all devices; ``taken_at`` is the time since boot before the first process was listed.
 
-        Energy costs 50 times what the other values do (3.3 ms on an H200): without ``with_energy`` it is the value
-        read last.
+        Energy costs 50 times what the other values do (3.3 ms on an H200): without ``with_energy`` it and the throttle
+        times are the values read last.
         """
         taken_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         devices: list[dict[str, object]] = []
@@ -82,7 +103,9 @@ class Sampler:
     def _forget_all_but(self, uuids: set[object]) -> None:
         """Drop what is known of instances that were removed: they come and go for years."""
         self._constants = {uuid: known for uuid, known in self._constants.items() if uuid in uuids}
-        self._energy = {uuid: energy for uuid, energy in self._energy.items() if uuid in uuids}
+        self._slow = {uuid: values for uuid, values in self._slow.items() if uuid in uuids}
+        for uuid in self._counters.keys() - uuids:
+            self._counters.pop(uuid).close()
 
     def _read_gpu(self, index: int, *, with_energy: bool) -> list[dict[str, object]]:
         handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
@@ -92,16 +115,35 @@ class Sampler:
         if instances is not None:
             gpu["has_instances"] = True
         else:
-            gpu["processes"] = self._processes(handle)
-        if use := self._get("nvmlDeviceGetUtilizationRates", handle):
-            gpu |= {"utilization_percent": use.gpu, "memory_utilization_percent": use.memory}
+            gpu["processes"] = processes = self._processes(handle)
+            gpu["counters"] = self._count(uuid, handle, processes)
         gpu |= self._memory(handle)
         gpu["power_milliwatts"] = self._get("nvmlDeviceGetPowerUsage", handle)
         gpu["temperature_celsius"] = self._temperature(handle)
-        if with_energy and (energy := self._get("nvmlDeviceGetTotalEnergyConsumption", handle)) is not None:
-            self._energy[uuid] = energy
-        gpu["energy_millijoules"] = self._energy.get(uuid)
-        return [gpu, *(instances or ())]
+        if with_energy:
+            self._slow[uuid] = {
+                "energy_millijoules": self._get("nvmlDeviceGetTotalEnergyConsumption", handle),
+                "throttled_nanoseconds": self._throttled(handle),
+            }
+        return [gpu | self._slow.get(uuid, {}), *(instances or ())]
+
+    def _count(
+        self, uuid: str, handle: Any, processes: list[list[int | None]] | None, gpu_instance: int | None = None
+    ) -> dict[str, object]:
+        """Count one device, and return its totals; its first count starts it."""
+        now = time.monotonic()
+        if uuid not in self._counters:
+            self._counters[uuid] = DeviceCounters(self._nvml, self._get, handle, now, gpu_instance=gpu_instance)
+        self._counters[uuid].count(now, [pid for pid, _ in processes or () if pid is not None])
+        return self._counters[uuid].describe()
+
+    def _throttled(self, handle: Any) -> dict[str, int]:
+        found = self._get("nvmlDeviceGetFieldValues", handle, list(_THROTTLES)) or ()
+        return {
+            _THROTTLES[field.fieldId]: field.value.ullVal
+            for field in found
+            if field.nvmlReturn == 0 and field.value.ullVal < _NO_VALUE
+        }
 
     def _read_instances(self, handle: Any, parent: dict[str, object]) -> list[dict[str, object]] | None:
         """Read the MIG instances; None for a GPU that is not cut into any."""
@@ -115,6 +157,11 @@ class Sampler:
             uuid = instance and self._get("nvmlDeviceGetUUID", instance)
             if uuid:
                 instances.append({**shared, "uuid": uuid, **self._read_instance(instance, uuid)})
+        shares = Counter(instance["gpu_instance"] for instance in instances)
+        for instance in instances:
+            # Hardware counters are those of a GPU instance: of several compute instances in it, none has its own.
+            if isinstance(number := instance["gpu_instance"], int) and shares[number] == 1:
+                instance["counters"] = self._count(instance["uuid"], handle, instance["processes"], number)
         return instances
 
     def _read_instance(self, handle: Any, uuid: str) -> dict[str, object]:
@@ -184,6 +231,8 @@ def _text(value: bytes | str) -> str:
 
 
 LINE_LIMIT_BYTES = 256
+COUNT_TIMEOUT_SECONDS = 30.0
+IDLE_SECONDS = 600.0
 
 # From linux/capability.h and linux/prctl.h.
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -199,13 +248,24 @@ def main() -> int:
         # Kills even a process that hangs inside the driver, also when the parent is no more.
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
-            sampler = sampler or Sampler(_open_nvml())
-            _answer(sampler.sample(with_energy="energy" in command))
+            sampler = sampler or _start_sampler()
+            if command:
+                _answer(sampler.sample(with_energy="energy" in command))
+            else:
+                sampler.count()
         except Exception as error:  # noqa: BLE001 - the top of a program
             _answer({"error": _reason(error), "detail": f"{type(error).__name__}: {error}"})
             return 0
         signal.setitimer(signal.ITIMER_REAL, 0)
     return 0
+
+
+def _start_sampler() -> Sampler:
+    """Begin to count, a moment before the first answer: a number without any time behind it would be none."""
+    sampler = Sampler(_open_nvml())
+    sampler.count()
+    time.sleep(1.2 * SHORTEST_SECONDS)
+    return sampler
 
 
 def drop_privileges() -> None:
@@ -246,8 +306,23 @@ def _reason(error: Exception) -> str:
 
 
 def _commands() -> Iterator[tuple[float, list[str]]]:
-    """Yield commands until the pipe ends; invalid input cannot come from our parent."""
-    while line := sys.stdin.buffer.readline(LINE_LIMIT_BYTES):
+    """Yield commands until the pipe ends, and an empty one whenever it is time to count.
+
+    Invalid input cannot come from our parent, and it waits for each answer. Once nobody reads the numbers any more,
+    nothing is counted.
+    """
+    poller = select.poll()
+    poller.register(sys.stdin, select.POLLIN)
+    idle_seconds = IDLE_SECONDS
+    while True:
+        if not poller.poll(1000 * COUNT_SECONDS if idle_seconds < IDLE_SECONDS else None):
+            idle_seconds += COUNT_SECONDS
+            yield COUNT_TIMEOUT_SECONDS, []
+            continue
+        line = sys.stdin.buffer.readline(LINE_LIMIT_BYTES)
+        if not line:
+            return
+        idle_seconds = 0.0
         seconds, *command = line.decode("ascii").split()
         yield float(seconds), command
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.node.cgroup.names import parse_job, parse_scope, parse_slurm_folder, parse_uid
+from slurmscope.node.gpu.attribution import GpuHold
 from slurmscope.node.gpu.devices import GpuDevices
+from slurmscope.node.gpu.job_counters import JobCounters
 from slurmscope.node.gpu.nvml import CHILD, NvmlProcess, NvmlReader, NvmlUnavailable, child_environment
 from slurmscope.node.gpu.records import Gpu, GpuProcess, Gpus, ProcessPlace
 from slurmscope.node.job_use import JobKey
@@ -92,8 +94,11 @@ DEVICE_FILES = Path("/dev")
 
 TIMEOUT_SECONDS = 5.0
 """Timeout for the GPU driver; the process that calls it is then restarted."""
-ENERGY_SECONDS = 30.0
+ENERGY_SECONDS = 1.0
 """Minimum interval between readings of the energy counters, which are slow."""
+
+FindHolds = Callable[[Gpus], Iterable[GpuHold]]
+"""Returns which jobs hold which GPUs."""
 
 
 class GpuReader:
@@ -106,6 +111,7 @@ class GpuReader:
         procfs_root: Path,
         job_cgroups: Callable[[], Mapping[JobKey, Path]] = dict,
         pid_owner: PidOwner | None = None,
+        find_holds: FindHolds = lambda _: (),
         device_files: Path = DEVICE_FILES,
         argv: Sequence[str] = CHILD,
         clock: Callable[[], float] = time.monotonic,
@@ -114,11 +120,13 @@ class GpuReader:
 
         ``environment`` is that of this process. ``job_cgroups`` returns the folders of jobs: of
         cgroup v2, or of the devices controller. ``pid_owner`` knows the job of a process where jobs have no
-        cgroups.
+        cgroups. ``find_holds`` maps GPUs to jobs.
         """
         self._procfs_root = procfs_root
         self._job_cgroups = job_cgroups
         self._pid_owner = pid_owner
+        self._find_holds = find_holds
+        self._counters = JobCounters()
         self._devices = GpuDevices(procfs_root=procfs_root, clock=clock)
         child = child_environment(environment)
         self._nvml = NvmlReader(
@@ -140,11 +148,12 @@ class GpuReader:
         )
         allowed = self._devices.read(devices, self._job_cgroups())
         problem = self._devices.problem
-        return Gpus(
+        gpus = Gpus(
             devices=devices,
             allowed=allowed,
             unavailable={} if problem is None else {"devices": problem},
         )
+        return replace(gpus, job_counters=self._counters.add(devices, self._find_holds(gpus)))
 
     def close(self) -> None:
         """End the process that queries the driver."""

@@ -53,13 +53,51 @@ class GpuProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCounters:
+    """What a GPU did while the child process counted: ``totals`` in seconds or bytes, by name.
+
+    ``seconds`` is the time that they cover. ``by_pid`` splits the busy seconds among the processes of now. All fall
+    to 0 when that process is started again.
+    """
+
+    source: str
+    seconds: float
+    totals: Mapping[str, float] = field(default_factory=dict)
+    by_pid: Mapping[int, float] = field(default_factory=dict)
+
+    def since(self, earlier: GpuCounters | None) -> GpuCounters:
+        """Return what happened after an earlier reading; all of it, if counting has started again since."""
+        if earlier is None or earlier.seconds > self.seconds:
+            return self
+        return GpuCounters(
+            source=self.source,
+            seconds=self.seconds - earlier.seconds,
+            totals={name: max(0.0, n - earlier.totals.get(name, 0.0)) for name, n in self.totals.items()},
+            by_pid={pid: max(0.0, n - earlier.by_pid.get(pid, 0.0)) for pid, n in self.by_pid.items()},
+        )
+
+    def mean(self, name: str) -> float | None:
+        """Return a total of seconds as a share of the time, rounded to what was counted; None if there was none."""
+        total = self.totals.get(name)
+        return None if total is None or self.seconds <= 0 else min(1.0, round(total / self.seconds, 4))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobGpuCounters:
+    """What one job did on one GPU, by name: seconds, bytes, or joules of ``energy``."""
+
+    totals: Mapping[str, float] = field(default_factory=dict)
+    is_estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU or MIG instance.
 
     ``index`` is the nvidia-smi index, ``minor`` that of the device file; those of the parent for an instance.
     ``problem`` is set for a GPU that exists but cannot be read: then only ``index`` is reliable.
     ``utilization_ratio`` is the share of time in which a kernel was running, ``memory_utilization_ratio`` that in
-    which memory was read or written, both over the driver's last sample period (up to a second).
+    which memory was read or written, both since the reading before.
     """
 
     index: int
@@ -79,8 +117,10 @@ class Gpu:
     memory_free_bytes: int | None = None
     power_watts: float | None = None
     energy_joules: float | None = None
+    throttled_seconds: Mapping[str, float] = field(default_factory=dict)
     temperature_celsius: float | None = None
     processes: tuple[GpuProcess, ...] | None = None
+    counters: GpuCounters | None = None
 
     @property
     def mig(self) -> str:
@@ -98,12 +138,13 @@ class Gpus:
     """All GPUs of a node.
 
     ``allowed`` holds by job the GPUs (by UUID) that the kernel lets its processes open; a job that is missing there
-    is not restricted, or its restrictions could not be read. ``unavailable`` holds the data sources that do not
-    work: ``nvml`` (the driver) and ``devices`` (the kernel's device rules).
+    is not restricted, or its restrictions could not be read. ``job_counters`` are by job and UUID. ``unavailable``
+    holds the data sources that do not work: ``nvml`` (the driver) and ``devices`` (the kernel's device rules).
     """
 
     devices: tuple[Gpu, ...] = ()
     allowed: Mapping[JobKey, frozenset[str]] = field(default_factory=dict)
+    job_counters: Mapping[tuple[JobKey, str], JobGpuCounters] = field(default_factory=dict)
     unavailable: Mapping[str, GpuReason] = field(default_factory=dict)
 
 

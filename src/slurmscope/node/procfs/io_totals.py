@@ -99,7 +99,7 @@ class KeptTotals:
             if entry is None or entry.start_ticks != sample.start_ticks:
                 entry = _Entry(sample, io, self._zero, is_stepd=sample.pid in stepd_ids)
             else:
-                entry.advance(sample, io)
+                entry.advance(sample, io, is_stepd=sample.pid in stepd_ids)
             entry.scan = self._scan
             known[sample.pid] = entry
             parent_ids.append(sample.parent_id)
@@ -196,12 +196,15 @@ class _Entry:
         self.share: Counts = io if not is_stepd or sample.child_minor_faults else zero
         self._zero = self._held = zero
 
-    def advance(self, sample: ProcessSample, io: Counts) -> None:
-        """Add the values of the next scan."""
+    def advance(self, sample: ProcessSample, io: Counts, *, is_stepd: bool) -> None:
+        """Add the values of the next scan; a task is a slurmstepd until it executes its program."""
         self._longer_before, self._before = self._before, self.received
         self.handed_over = (sample.minor_faults + sample.child_minor_faults, *io)
         self.received = (sample.child_minor_faults, *io)
-        if not self.is_stepd:
+        if self.is_stepd != is_stepd:  # other counts than before: their difference is no growth
+            self._longer_before = self._before = self.received
+            self.is_stepd = is_stepd
+        if not is_stepd:
             self.share = io
 
     def take_gains(self, most_read: Counts | None) -> None:

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from slurmscope.node.job_use import IoUse, ProcessUse
 from slurmscope.node.procfs.io_totals import IoTotals, StepdIo
-from slurmscope.node.procfs.process import IoReading, Missing, OpenFiles, Process
+from slurmscope.node.procfs.process import IoReading, Missing, Process
 from slurmscope.node.procfs.process_totals import (
     FileTally,
     GrowthTotals,
+    ProcessFiles,
     ProgramTotals,
     ThreadTally,
     bounded,
@@ -24,6 +28,8 @@ from slurmscope.node.procfs.stat import IoCounts, ProcessSample
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+Item = TypeVar("Item")
 
 # Open files of a process that are cached while it is idle.
 _KEPT_TARGETS = 64
@@ -49,7 +55,16 @@ class ProcessDetail:
 class JobProcesses:
     """Keep the totals of the processes of one job, ended ones included, as long as the job runs."""
 
-    def __init__(self, reader: ProcessReader, detail: ProcessDetail | None = None) -> None:
+    def __init__(
+        self,
+        reader: ProcessReader,
+        detail: ProcessDetail | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.was_cut = False
+        self._clock = clock
+        self._use: ProcessUse | None = None
         self._reader = reader
         self._detail = detail or ProcessDetail()
         self._last_scan = _LastScan({}, {}, {}, {}, {}, {})
@@ -64,33 +79,44 @@ class JobProcesses:
         stepd_pids: Collection[int] = (),
         *,
         list_again: Callable[[], Collection[int]] | None = None,
+        seconds: float = math.inf,
     ) -> ProcessUse | None:
         """Read all processes of the job; None when it has some but we may not read them.
+
+        A job that takes longer than ``seconds`` keeps its last values, and ``was_cut`` is set. After half of them, its
+        files, threads and context switches are not read any more.
 
         ``stepd_pids`` are Slurm's own: they are not counted, but they have the I/O of tasks that ended.
         ``list_again`` lists the processes of the job once more: the PID of one that ended may meanwhile belong to a
         process of another job, so only processes that are on the second list too are added.
         """
-        denied_before = self._denied()
-        scan = _Scan(self._detail, self._last_scan)
+        denied_before, now = self._denied(), self._clock()
+        until = now + seconds
+        scan = _Scan(self._detail, self._last_scan, lambda: self._clock() < now + seconds / 2)
         newcomers = {*user_pids, *stepd_pids}
-        for before in sorted(self._last_scan.known.values(), key=_age):
+        for before in self._in_time(sorted(self._last_scan.known.values(), key=_age), until):
             if self._take(scan, before, stepd_pids, is_listed=before.pid in newcomers):
                 newcomers.discard(before.pid)
-        for first in self._admit(newcomers, list_again):
+        for first in self._in_time(self._admit(self._in_time(sorted(newcomers), until), list_again), until):
             self._take(scan, first, stepd_pids, is_listed=True)
+        self.was_cut = self._clock() >= until
+        if self.was_cut:
+            # A part of the processes would be no total: those that were not read would count as ended.
+            return self._use
         self._last_scan = scan.to_keep()
         is_hidden = user_pids and not scan.samples and self._reader.hides_processes()
-        return None if is_hidden or self._denied() > denied_before else self._sum_up(scan, stepd_pids)
+        self._use = None if is_hidden or self._denied() > denied_before else self._sum_up(scan, stepd_pids)
+        return self._use
+
+    def _in_time(self, items: Iterable[Item], until: float) -> Iterator[Item]:
+        return itertools.takewhile(lambda _: self._clock() < until, items)
 
     def _denied(self) -> int:
         counts = self._reader.denials.counts
         return counts["process"] + counts["stat"]
 
-    def _admit(
-        self, newcomers: Collection[int], list_again: Callable[[], Collection[int]] | None
-    ) -> list[ProcessSample]:
-        samples = self._reader.read(sorted(newcomers))
+    def _admit(self, newcomers: Iterable[int], list_again: Callable[[], Collection[int]] | None) -> list[ProcessSample]:
+        samples = self._reader.read(newcomers)
         if samples and list_again is not None:
             members = list_again()
             samples = [sample for sample in samples if sample.pid in members]
@@ -123,7 +149,7 @@ class JobProcesses:
         self._programs.update(scan.samples)
         io = None if scan.io is None else self._io.update(scan.io_by_age(), stepd_pids, scan.unsure_stepds)
         self._has_io |= bool(scan.io)
-        if self._detail.switches:
+        if self._detail.switches and scan.has_time:
             self._switches.update(scan.switches)
         # A job whose processes show none has not been measured.
         self._has_switches |= bool(scan.switches)
@@ -162,7 +188,7 @@ class _LastScan(NamedTuple):
     known: dict[int, ProcessSample]
     io: dict[int, IoReading]
     limits: dict[int, tuple[int, int | None]]
-    files: dict[int, OpenFiles]
+    files: dict[int, ProcessFiles]
     switches: dict[object, tuple[int, int]]
     stepds: dict[int, StepdIo]
     scans: int = 0
@@ -171,15 +197,17 @@ class _LastScan(NamedTuple):
 class _Scan:
     """Collect one scan of a job; what is denied for one process is not read of the next."""
 
-    def __init__(self, detail: ProcessDetail, last: _LastScan) -> None:
+    def __init__(self, detail: ProcessDetail, last: _LastScan, has_time: Callable[[], bool]) -> None:
         self._detail = detail
+        self._has_time = has_time
+        self.has_time = True
         self._last = last
         self._thread_room = detail.thread_limit
         self.known: dict[int, ProcessSample] = {}
         self.samples: list[ProcessSample] = []
         self.io: dict[int, IoReading] | None = {} if detail.io else None
         self._limits: dict[int, tuple[int, int | None]] = {}
-        self._open_files: dict[int, OpenFiles] = {}
+        self._open_files: dict[int, ProcessFiles] = {}
         self.switches: dict[object, tuple[int, int]] = {}
         self._stepds: dict[int, StepdIo] = {}
         self.unsure_stepds: set[int] = set()
@@ -188,7 +216,8 @@ class _Scan:
 
     def to_keep(self) -> _LastScan:
         """Return what the next scan needs."""
-        kept = (self.known, self.io or {}, self._limits, self._open_files, self.switches, self._stepds)
+        switches = self.switches if self.has_time else self._last.switches
+        kept = (self.known, self.io or {}, self._limits, self._open_files, switches, self._stepds)
         return _LastScan(*kept, self._last.scans + 1)
 
     def measured_files(self) -> FileTally | None:
@@ -203,7 +232,9 @@ class _Scan:
         """Read one process; of slurmstepd only the I/O."""
         self.known[sample.pid] = sample
         if self.io is not None:
-            before = self._last.io.get(sample.pid)
+            # Of one that was slurmstepd until now, or is now, other counts were taken from the same text.
+            is_same_kind = is_stepd == (sample.pid in self._last.stepds)
+            before = self._last.io.get(sample.pid) if is_same_kind else None
             reading = process.io(before)
             if reading is Missing.FAULTY and before is not None:
                 reading = before
@@ -216,6 +247,11 @@ class _Scan:
         if is_stepd:
             return
         self.samples.append(sample)
+        self.has_time = self.has_time and self._has_time()
+        if not self.has_time:
+            self.files = None
+            self.threads.add(sample, [])
+            return
         is_idle = self._is_idle(sample)
         threads = self._take_threads(process, sample)
         if self._detail.switches:
@@ -254,7 +290,7 @@ class _Scan:
     def _take_threads(self, process: Process, sample: ProcessSample) -> list[int]:
         threads = None
         if sample.threads > 1 and (self._detail.threads or self._detail.switches):
-            found = process.threads(self._thread_room)
+            found = process.threads(self._thread_room) if self._thread_room > 0 else []
             threads = [] if isinstance(found, Missing) else found
             self._thread_room -= len(threads)
         self.threads.add(sample, threads)
@@ -270,18 +306,22 @@ class _Scan:
             self.switches[key] = found
 
     def _take_files(self, process: Process, sample: ProcessSample, files: FileTally, *, is_idle: bool) -> None:
-        known = self._last.files.get(sample.pid) if is_idle else None
-        found = known or process.open_files(files.room)
-        if isinstance(found, Missing):
-            if found is Missing.DENIED:
-                self.files = None
-            return
-        if found.number <= _KEPT_TARGETS:
-            self._open_files[sample.pid] = found
+        mine = self._last.files.get(sample.pid) if is_idle else None
+        if mine is None:
+            mine = ProcessFiles(files.scratch_words)
+            found = process.open_files(files.room, mine.take, may_list=files.name_room > 0)
+            if isinstance(found, Missing):
+                if found is Missing.DENIED:
+                    self.files = None
+                return
+            mine.number, mine.has_targets = found
+        number = mine.number or 0
+        if number <= _KEPT_TARGETS:
+            self._open_files[sample.pid] = mine
         # The limit is read once per process: it seldom changes, and then near its end.
         start_ticks, limit = self._last.limits.get(sample.pid, (-1, None))
-        if start_ticks != sample.start_ticks or (limit is not None and 2 * found.number >= limit):
+        if start_ticks != sample.start_ticks or (limit is not None and 2 * number >= limit):
             answer = process.file_limit()
             limit = None if isinstance(answer, Missing) else answer
         self._limits[sample.pid] = (sample.start_ticks, limit)
-        files.add(found, limit)
+        files.add(mine, limit)

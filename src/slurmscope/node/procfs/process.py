@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import enum
 import errno
+import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -110,13 +111,10 @@ class Denials:
 
 
 class OpenFiles(NamedTuple):
-    """The number of open files of a process and their targets; None if one of the targets cannot be read.
+    """The number of open files of a process, None if it was not counted, and whether their targets could be read."""
 
-    There are at most as many targets as the caller requested.
-    """
-
-    number: int
-    targets: list[str] | None
+    number: int | None
+    has_targets: bool
 
 
 class IoReading(NamedTuple):
@@ -255,14 +253,26 @@ class Process:
         text = self._read("environ", ENVIRONMENT_LIMIT_BYTES)
         return text if isinstance(text, Missing) else parse_environment(text, names)
 
-    def open_files(self, target_limit: int) -> OpenFiles | Missing:
-        """Count descriptors and read their targets, without opening any of them."""
-        found = self._list("fd")
-        if isinstance(found, Missing):
-            return found
-        folder, names = found
+    def open_files(self, room: int, take: Callable[[bytes], object], *, may_list: bool = True) -> OpenFiles | Missing:
+        """Count descriptors, and hand over the targets of the first ones, without opening any of them.
+
+        From Linux 6.2 on, the size of the folder is their number: a process may have a million, which take long to
+        list. Before, they are counted if they ``may_list``.
+        """
         try:
-            return OpenFiles(len(names), self._targets(folder, names[:target_limit]))
+            folder = os.open("fd", _LIST, dir_fd=self._folder)
+        except OSError as error:
+            return self._denials.classify(error, "fd")
+        try:
+            number = os.fstat(folder).st_size
+            if number > room:
+                return OpenFiles(number, self._take_targets(folder, _first_names(folder, room), take))
+            if not number and not may_list:
+                return OpenFiles(None, has_targets=True)
+            names = os.listdir(folder)  # noqa: PTH208 - a Path for each entry would cost more than the entry
+            return OpenFiles(len(names), self._take_targets(folder, names[:room], take))
+        except OSError as error:
+            return self._denials.classify(error, "fd")
         finally:
             os.close(folder)
 
@@ -277,15 +287,14 @@ class Process:
         finally:
             os.close(folder)
 
-    def _targets(self, folder: int, names: Iterable[str]) -> list[str] | None:
-        targets = []
+    def _take_targets(self, folder: int, names: Iterable[str], take: Callable[[bytes], object]) -> bool:
         for name in names:
             try:
-                targets.append(os.readlink(name, dir_fd=folder))
+                take(os.readlink(name.encode("ascii"), dir_fd=folder))
             except OSError as error:  # closed meanwhile, not permitted, or a path that is too long
                 if self._denials.classify(error, "fd_target") is not Missing.GONE:
-                    return None
-        return targets
+                    return False
+        return True
 
     def _thread_samples(self, folder: int, names: Iterable[str]) -> Iterator[ThreadSample]:
         for name in names:
@@ -329,6 +338,11 @@ class Process:
             return read_file(name, self._folder, limit_bytes)
         except OSError as error:
             return self._denials.classify(error, source or name)
+
+
+def _first_names(folder: int, number: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in itertools.islice(entries, number)]
 
 
 def read_file(name: str, folder: int, limit_bytes: int) -> bytes:

@@ -8,11 +8,11 @@ the whole.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import sub
 
-from slurmscope.node.procfs.process import OpenFiles
 from slurmscope.node.procfs.stat import STATES, UNKNOWN_STATE, ProcessSample, ThreadSample
 
 OTHER = "other"
@@ -112,8 +112,10 @@ def bounded_most(most: Mapping[str, int], shown: Iterable[str]) -> dict[str, int
 
 
 # Targets of descriptors that have a path but are not files.
-_NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:", "/anon_hugepage")
-_SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - compared, never written to
+_NO_FILES = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/anon_hugepage")
+_SHARED_MEMORY = b"/dev/shm/"
+# Names of descriptors that are listed per job where the kernel does not count them.
+_NAME_ROOM = 200_000
 
 
 class ThreadTally:
@@ -145,29 +147,59 @@ class ThreadTally:
             self.on_core[processor] += 1
 
 
-class FileTally:
-    """Count descriptors and the distinct files behind them, at most ``room`` of these."""
+class ProcessFiles:
+    """The open files of one process; of each path only a hash, since users may make them long, and many."""
 
-    def __init__(self, scratch_words: Iterable[str], room: int) -> None:
-        self._scratch_words = tuple(scratch_words)
-        self._targets: set[str] = set()
+    __slots__ = ("_scratch_words", "has_targets", "hashes", "number", "targets", "uses_scratch")
+
+    def __init__(self, scratch_words: Iterable[bytes]) -> None:
+        self._scratch_words = scratch_words
+        self.number: int | None = 0
+        self.has_targets = True
+        self.targets = 0
+        self.hashes = array("q")
+        self.uses_scratch = False
+
+    def take(self, target: bytes) -> None:
+        """Add the target of a descriptor."""
+        self.targets += 1
+        if is_file(target):
+            self.hashes.append(hash(target))
+        if target[:1] == b"/" and not self.uses_scratch:
+            self.uses_scratch = any(word in target for word in self._scratch_words)
+
+
+class FileTally:
+    """Count descriptors and the distinct files behind them, at most ``room`` of these.
+
+    ``name_room`` is how many descriptors may still be listed to count them.
+    """
+
+    def __init__(self, scratch_words: Iterable[str], room: int, name_room: int = _NAME_ROOM) -> None:
+        self.scratch_words = tuple(word.encode("utf-8", "surrogateescape") for word in scratch_words)
+        self._files: set[int] = set()
+        self._uses_scratch = False
         self._has_targets = True
         self.processes = 0
-        self.open_files = 0
+        self.open_files: int | None = 0
         self.worst_ratio: float | None = None
         self.room = room
+        self.name_room = name_room
 
-    def add(self, files: OpenFiles, limit: int | None) -> None:
+    def add(self, files: ProcessFiles, limit: int | None) -> None:
         """Add one process with its limit of open files."""
         self.processes += 1
-        self.open_files += files.number
-        if limit:
-            self.worst_ratio = max(files.number / limit, self.worst_ratio or 0.0)
-        if files.targets is None:
-            self._has_targets = False
+        if files.number is None or self.open_files is None:
+            self.open_files = None
         else:
-            self._targets.update(files.targets)
-            self.room = max(0, self.room - len(files.targets))
+            self.open_files += files.number
+        if limit and files.number is not None:
+            self.worst_ratio = max(files.number / limit, self.worst_ratio or 0.0)
+        self._has_targets = self._has_targets and files.has_targets
+        self._uses_scratch = self._uses_scratch or files.uses_scratch
+        self._files.update(files.hashes)
+        self.room = max(0, self.room - files.targets)
+        self.name_room -= files.number or 0
 
     @property
     def distinct_files(self) -> int | None:
@@ -175,16 +207,14 @@ class FileTally:
 
         An open directory counts: distinguishing it from a file would need an access, which may block.
         """
-        return sum(map(is_file, self._targets)) if self._has_targets else None
+        return len(self._files) if self._has_targets else None
 
     @property
     def uses_scratch(self) -> bool | None:
         """Return whether the path of an open file contains one of the words for scratch space."""
-        if not self._has_targets:
-            return None
-        return any(word in target for target in self._targets if target[:1] == "/" for word in self._scratch_words)
+        return self._uses_scratch if self._has_targets else None
 
 
-def is_file(target: str) -> bool:
+def is_file(target: bytes) -> bool:
     """Return whether the target of a descriptor is a file, judged by its path."""
-    return target[:1] == "/" and (not target.startswith(_NO_FILES) or target.startswith(_SHARED_MEMORY))
+    return target[:1] == b"/" and (not target.startswith(_NO_FILES) or target.startswith(_SHARED_MEMORY))

@@ -66,7 +66,7 @@ def _read(file: int) -> bytes:
 
 # Descriptors of a slurmstepd that are checked; it has about twenty.
 TARGET_LIMIT = 1000
-SOCKET_TARGET = re.compile(r"socket:\[([0-9]{1,20})\]")
+SOCKET_TARGET = re.compile(rb"socket:\[([0-9]{1,20})\]")
 # The path ends the line; any character may be in the folders.
 SOCKET_NAME = re.compile(rb"/([0-9A-Za-z._-]{1,128})_([0-9]{1,10})\.[0-9]{1,10}(?:\.[0-9]{1,10})?$")
 INODE_FIELD = 6
@@ -74,13 +74,14 @@ INODE_FIELD = 6
 
 def read_node_name(process: Process, job_id: int) -> str | Missing | None:
     """Return the node name of a slurmstepd; None while it does not listen yet."""
-    files = process.open_files(TARGET_LIMIT)
+    targets: list[bytes] = []
+    files = process.open_files(TARGET_LIMIT, targets.append)
     if isinstance(files, Missing):
         return files
-    if files.targets is None:
+    if not files.has_targets:
         return Missing.DENIED
-    found = (SOCKET_TARGET.fullmatch(target) for target in files.targets)
-    inodes = {match[1].encode("ascii") for match in found if match}
+    found = (SOCKET_TARGET.fullmatch(target) for target in targets)
+    inodes = {match[1] for match in found if match}
     table = process.unix_sockets() if inodes else b""
     return table if isinstance(table, Missing) else parse_node_name(table, inodes, job_id)
 
@@ -250,6 +251,7 @@ class StepdTree:
         self._others: set[int] = set()
         self._daemons: set[int] = set()
         self._waiting: set[int] = set()
+        self._checked: set[int] = set()
         self._tries: Counter[int] = Counter()
         self._scanned_at = 0.0
         self._watch = StatWatch(reader)
@@ -307,6 +309,7 @@ class StepdTree:
         """Assign new processes to the jobs of their parents, which usually, but not always, have lower PIDs."""
         self._find_daemons(samples)
         self._waiting.clear()
+        self._checked.clear()
         while samples:
             rest = [sample for sample in samples if not self._adopt(sample)]
             if len(rest) == len(samples):
@@ -319,7 +322,8 @@ class StepdTree:
 
     def _adopt(self, sample: ProcessSample) -> bool:
         parent = self._job_of.get(sample.parent_id)
-        if parent is not None and parent.starts[sample.parent_id] <= sample.start_ticks:
+        is_younger = parent is not None and parent.starts[sample.parent_id] <= sample.start_ticks
+        if parent is not None and is_younger and self._is_same(parent, sample.parent_id):
             self._add(parent, sample)
             return True
         if not self._is_of_slurm(sample):
@@ -329,6 +333,19 @@ class StepdTree:
         if sample.parent_id in self._daemons:
             self._wait(sample.pid)  # forked by a slurmd, and will be a slurmstepd in a moment
         return False
+
+    def _is_same(self, job: StepdJob, pid: int) -> bool:
+        """Return whether a process of a job is the one that was seen, and not another with its number.
+
+        Not its user: in a container, and by setuid programs, a job has processes of several users.
+        """
+        if pid not in self._checked:
+            if [job.starts[pid]] != [sample.start_ticks for sample in self._reader.read([pid])]:
+                self._remove(pid)
+                self._wait(pid)  # at the next scan, it is one like any other
+                return False
+            self._checked.add(pid)
+        return True
 
     def _is_of_slurm(self, sample: ProcessSample) -> bool:
         """Return whether a process may be a slurmd or slurmstepd; any may have such a name, see _is_slurms_own."""
@@ -394,6 +411,7 @@ class StepdTree:
         return process.real_user() in self._trusted_uids
 
     def _add(self, job: StepdJob, sample: ProcessSample) -> None:
+        self._checked.add(sample.pid)
         job.starts[sample.pid] = sample.start_ticks
         self._job_of[sample.pid] = job
         if job.uid is None and sample.uid != 0:

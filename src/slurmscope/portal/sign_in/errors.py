@@ -7,8 +7,7 @@
     ├── NotSignedIn            no identity was given (401)
     ├── SignInUnavailable      the identity cannot be checked now (503)
     └── Refused                the identity is not trusted, or has no access (403)
-        ├── TooManyCredentials     too many munge credentials from this address (429)
-        └── TooManyFailures        too many wrong tokens from this address (429)
+        └── TooMany            too many wrong tokens or munge credentials from this address (429)
 """
 
 from __future__ import annotations
@@ -21,14 +20,15 @@ class SignInError(SlurmscopeError):
 
     status = 403
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, retry_after_seconds: int | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
 
     @property
     def headers(self) -> dict[str, str]:
         """Return additional response headers."""
-        return {}
+        return {} if self.retry_after_seconds is None else {"Retry-After": str(self.retry_after_seconds)}
 
 
 class NotSignedIn(SignInError):
@@ -51,41 +51,12 @@ class SignInUnavailable(SignInError):
 
     status = 503
 
-    def __init__(self, reason: str, *, retry_after_seconds: int) -> None:
-        super().__init__(reason)
-        self.retry_after_seconds = retry_after_seconds
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return when to try again."""
-        return {"Retry-After": str(self.retry_after_seconds)}
-
-
-class TooManyCredentials(Refused):
-    """Too many munge credentials came from this address: each costs a process."""
+class TooMany(Refused):
+    """Too many wrong tokens, or too many munge credentials, which cost a process each, came from this address."""
 
     status = 429
 
-    def __init__(self, retry_after_seconds: int) -> None:
-        super().__init__(f"Too many munge credentials from this address. Try again in {retry_after_seconds} s.")
-        self.retry_after_seconds = retry_after_seconds
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return when to try again."""
-        return {"Retry-After": str(self.retry_after_seconds)}
-
-
-class TooManyFailures(Refused):
-    """Too many wrong tokens came from this address."""
-
-    status = 429
-
-    def __init__(self, retry_after_seconds: int) -> None:
-        super().__init__(f"Too many wrong tokens from this address. Try again in {retry_after_seconds} s.")
-        self.retry_after_seconds = retry_after_seconds
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return when to try again."""
-        return {"Retry-After": str(self.retry_after_seconds)}
+    def __init__(self, what: str, retry_after_seconds: int) -> None:
+        reason = f"Too many {what} from this address. Try again in {retry_after_seconds} s."
+        super().__init__(reason, retry_after_seconds=retry_after_seconds)

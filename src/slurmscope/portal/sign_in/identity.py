@@ -188,7 +188,7 @@ class Identifier:
         self._local = LocalMode(settings, local_users or find_local_users(settings)) if settings.mode == LOCAL else None
 
     def identify(self, scope: Scope) -> Viewer:
-        """Return who sent this request, or raise NotSignedIn (401), Refused (403) or TooManyFailures (429)."""
+        """Return who sent this request, or raise NotSignedIn (401), Refused (403) or TooMany (429)."""
         peer = read_peer(scope)
         try:
             viewer = self._find_viewer(scope, peer)

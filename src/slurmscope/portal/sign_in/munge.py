@@ -11,16 +11,15 @@ import math
 import pwd
 import threading
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError, SourceError
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.settings import USER_NAME, PortalSettings
-from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInUnavailable, TooManyCredentials
+from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInUnavailable, TooMany
 from slurmscope.reports.settings import MailSettings
-from slurmscope.slurm.munge import decode_credential, find_munge_socket, make_payload
+from slurmscope.slurm.munge import MungeCredential, decode_credential, find_munge_socket, make_payload
 from slurmscope.trace.callers import limit_posts
 
 PARALLEL_DECODES = 4
@@ -29,20 +28,6 @@ WAIT_SECONDS = 2.0
 
 _SCHEME = "munge"
 _API = "/api/"
-
-
-class DecodedCredential(Protocol):
-    """The user ID that munged vouches for, and the payload."""
-
-    @property
-    def uid(self) -> int:
-        """Return the user ID."""
-        ...
-
-    @property
-    def payload(self) -> bytes:
-        """Return what the user signed."""
-        ...
 
 
 def read_credential(scope: Scope) -> str | None:
@@ -63,7 +48,7 @@ class MungeCredentials:
         self,
         portal: ServerAddress,
         *,
-        decode: Callable[[str], DecodedCredential | None],
+        decode: Callable[[str], MungeCredential | None],
         find_name: Callable[[int], str | None],
         wait_seconds: Callable[[str], float],
     ) -> None:
@@ -79,7 +64,7 @@ class MungeCredentials:
         if scope["method"] != "GET" or not path.startswith(_API):
             raise NotSignedIn("Munge credentials are accepted for GET requests to the API only.")
         if wait_seconds := self._wait_seconds(client):
-            raise TooManyCredentials(math.ceil(wait_seconds))
+            raise TooMany("munge credentials", math.ceil(wait_seconds))
         decoded = self._decode_soon(credential)
         if decoded is None:
             raise NotSignedIn("The munge credential is not valid, has expired, or was used before.")
@@ -90,7 +75,7 @@ class MungeCredentials:
             raise Refused(f"The portal's host does not know user ID {decoded.uid}.")
         return name
 
-    def _decode_soon(self, credential: str) -> DecodedCredential | None:
+    def _decode_soon(self, credential: str) -> MungeCredential | None:
         if not self._decoding.acquire(timeout=WAIT_SECONDS):
             raise SignInUnavailable("Too many munge credentials at the same time.", retry_after_seconds=1)
         try:

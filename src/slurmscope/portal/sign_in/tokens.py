@@ -11,7 +11,7 @@ from collections.abc import Callable
 from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.scope import Scope, header_values
-from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, TooManyFailures
+from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, TooMany
 
 MAX_FAILURES = 5
 PERIOD_SECONDS = 15 * 60.0
@@ -58,5 +58,5 @@ class BearerTokens:
         if found is not None:
             return found
         if wait_seconds := self._limits.take(client):
-            raise TooManyFailures(math.ceil(wait_seconds))
+            raise TooMany("wrong tokens", math.ceil(wait_seconds))
         raise NotSignedIn("This token is unknown, revoked or expired.")

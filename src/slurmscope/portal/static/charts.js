@@ -129,6 +129,7 @@
       });
       data.push(chart.times.map(() => chart.reference));
     }
+    place.classList.add("is-idle");
     const plot = new uPlot(options(place, series, chart, format), data, place);
     addKeyboard(place, plot);
     return plot;
@@ -175,7 +176,7 @@
       ],
       cursor: { sync: { key: cursors.key, setSeries: false }, drag: { x: true, y: false, setScale: false } },
       legend: { live: true },
-      hooks: { setSelect: [zoomToSelection], ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))] },
+      hooks: { setSelect: [zoomToSelection], setLegend: [(plot) => place.classList.toggle("is-idle", plot.cursor.idx == null)], ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))] },
     };
   }
 
@@ -312,7 +313,7 @@
   function formatDuration(seconds) {
     const minutes = Math.round(seconds / 60);
     if (seconds < 120) return `${Math.round(seconds)} s`;
-    if (minutes < 120) return `${minutes} min`;
+    if (minutes < 120 && minutes !== 60) return `${minutes} min`;
     const hours = Math.floor(minutes / 60);
     return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
   }

@@ -41,7 +41,7 @@ class Compression:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Forward the request, and compress the response."""
-        if scope["type"] != "http" or scope["method"] != "GET":
+        if scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
         await self._app(scope, receive, _Response(scope, send).send)
@@ -190,9 +190,6 @@ class SecurityHeaders:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Forward the request, and add the headers to the response."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
 
         async def send_with_headers(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
@@ -224,9 +221,6 @@ class RequestLimits:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Forward the request within its limits."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         if _is_head_too_large(scope):
             await _send_text(send, 431, "The request headers are too large.")
         elif self._is_body_too_large(scope):
@@ -299,7 +293,7 @@ class HeadRequests:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Forward HEAD as GET; the response keeps the length of the body."""
-        if scope["type"] != "http" or scope["method"] != "HEAD":
+        if scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
 

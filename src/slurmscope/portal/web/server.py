@@ -48,7 +48,9 @@ def make_server(app: AsgiApp, settings: PortalSettings) -> uvicorn.Server:
         access_log=False,
         log_config=None,
         http=HeadDeadline,
+        # Our layers expect requests only.
         ws="none",
+        lifespan="off",
         limit_concurrency=MAX_CONNECTIONS,
         # Also how many connections are accepted before those that wait too long are closed.
         backlog=BACKLOG,

@@ -8,6 +8,7 @@ takes a few hundred kilobytes. Nothing is sent before the last row is read, so t
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -19,14 +20,11 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from slurmscope.archive.interface import UseTotal
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.units import round_number
-from slurmscope.jobs.advice import AdviceTotal
 from slurmscope.jobs.render.formatting import as_datetime
 from slurmscope.jobs.report import Chart, ChartLine, HeatMap
-from slurmscope.jobs.summary import NodeSummary
-from slurmscope.portal.cluster_now import PartitionNow, QueueRow, WaitingTable
+from slurmscope.portal.cluster_now import WaitingTable
 from slurmscope.reports.job_table import Cell, render_csv_rows
 
 if TYPE_CHECKING:
@@ -115,40 +113,14 @@ def make_file_headers(name: str, format: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{_NOT_IN_FILE_NAME.sub("_", name)}.{format}"'}
 
 
-def make_job_table(rows: Iterable[JobRow]) -> Table:
-    return _make_table(JobRow, rows)
-
-
-def make_total_table(totals: Iterable[UseTotal]) -> Table:
-    return _make_table(UseTotal, totals)
-
-
-def make_advice_table(totals: Iterable[AdviceTotal]) -> Table:
-    return _make_table(AdviceTotal, totals)
-
-
-def make_node_table(nodes: Iterable[NodeSummary]) -> Table:
-    """Make a table of a job's nodes; values per core are in the report."""
-    return _make_table(NodeSummary, nodes, exclude=("core_seconds",))
-
-
 def make_chart_table(chart: Chart) -> Table:
     """Make a table of a chart: one row per time, one column per line."""
-    return _make_curve_table(chart.times, chart.lines)
+    return _make_curve_table(chart.times, chart.lines, chart.unit)
 
 
 def make_heat_table(heat_map: HeatMap) -> Table:
     """Make a table of a heat map: one row per time, one column per node or core."""
-    return replace(_make_curve_table(heat_map.times, heat_map.rows), is_cut=heat_map.rows_left_out > 0)
-
-
-def make_partition_table(partitions: Iterable[PartitionNow]) -> Table:
-    return _make_table(PartitionNow, partitions)
-
-
-def make_queue_table(rows: Iterable[QueueRow]) -> Table:
-    """Make a table of pending jobs by partition and reason."""
-    return _make_table(QueueRow, rows)
+    return replace(_make_curve_table(heat_map.times, heat_map.rows, heat_map.unit), is_cut=heat_map.rows_left_out > 0)
 
 
 def make_shape_table(table: WaitingTable) -> Table:
@@ -163,20 +135,23 @@ def make_shape_table(table: WaitingTable) -> Table:
     return Table(columns=columns, rows=found)
 
 
-def _make_curve_table(times: Sequence[float], lines: Sequence[ChartLine]) -> Table:
-    rows = zip(times, *(map(_cell, line.values) for line in lines), strict=True)
+def _make_curve_table(times: Sequence[float], lines: Sequence[ChartLine], unit: str) -> Table:
+    rows = zip(times, *([_cell(value, unit) for value in line.values] for line in lines), strict=True)
     return Table(columns=("time_seconds", *(line.label for line in lines)), rows=tuple(rows))
 
 
-def _make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:
+def make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:
+    """Make a table of dataclasses of one kind: one column per field."""
     names = tuple(field.name for field in dataclasses.fields(kind) if field.name not in exclude)
-    rows = tuple(tuple(_cell(getattr(item, name)) for name in names) for item in items)
+    units = {name: name.rpartition("_")[2] for name in names}
+    rows = tuple(tuple(_cell(getattr(item, name), units[name]) for name in names) for item in items)
     return Table(columns=names, rows=rows)
 
 
-def _cell(value: object) -> Cell:
+def _cell(value: object, unit: str) -> Cell:
     if isinstance(value, float):
-        return round_number(value)
+        # A mean of bytes is no more exact than one of them.
+        return round(value) if unit.startswith("bytes") and math.isfinite(value) else round_number(value)
     if isinstance(value, tuple):
         return tuple(map(str, value))
     return value if value is None or isinstance(value, int) else str(value)
@@ -216,16 +191,16 @@ class _LimitedRows:
 
 
 def _render_csv(jobs: _LimitedRows) -> Iterator[bytes]:
-    yield render_csv(make_job_table(())).encode()
+    yield render_csv(make_table(JobRow, ())).encode()
     for part in jobs:
-        yield render_csv_rows(add_times(make_job_table(part)).rows).encode()
+        yield render_csv_rows(add_times(make_table(JobRow, part)).rows).encode()
 
 
 def _render_json(jobs: _LimitedRows) -> Iterator[bytes]:
     yield b'{"rows":['
     for part in jobs:
         is_first = jobs.count == len(part)
-        yield (b"" if is_first else b",") + render_json_rows(make_job_table(part))[1:-1]
+        yield (b"" if is_first else b",") + render_json_rows(make_table(JobRow, part))[1:-1]
     yield b'],"is_cut":true}' if jobs.is_cut else b'],"is_cut":false}'
 
 

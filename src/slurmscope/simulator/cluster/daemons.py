@@ -8,8 +8,7 @@ UTC, all others for 30 days, as if the daemons were restarted then.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from slurmscope.simulator.cluster.records import SimulatedCluster, User
 from slurmscope.slurm.states import WAITING_STATES
@@ -21,50 +20,44 @@ _STARS = "*" * 55
 _MAIN_DEPTH = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RpcMessage:
-    """Name a kind of request, how many come in 1,000 seconds and how long one takes."""
-
-    name: str
-    number: int
-    per_1000_seconds: int
-    microseconds: int
-
-
-_CONTROLLER_MESSAGES = (
-    RpcMessage(name="REQUEST_PARTITION_INFO", number=2009, per_1000_seconds=4_100, microseconds=180),
-    RpcMessage(name="REQUEST_JOB_INFO", number=2003, per_1000_seconds=1_900, microseconds=9_400),
-    RpcMessage(name="REQUEST_NODE_INFO", number=2007, per_1000_seconds=900, microseconds=4_200),
-    RpcMessage(name="REQUEST_SUBMIT_BATCH_JOB", number=4003, per_1000_seconds=240, microseconds=2_700),
-    RpcMessage(name="REQUEST_COMPLETE_BATCH_SCRIPT", number=5018, per_1000_seconds=220, microseconds=2_900),
-    RpcMessage(name="MESSAGE_NODE_REGISTRATION_STATUS", number=1002, per_1000_seconds=60, microseconds=300),
-    RpcMessage(name="REQUEST_PING", number=1008, per_1000_seconds=33, microseconds=190),
-    RpcMessage(name="REQUEST_STATS_INFO", number=2035, per_1000_seconds=33, microseconds=250),
-    RpcMessage(name="REQUEST_KILL_JOB", number=5032, per_1000_seconds=12, microseconds=600),
-)
-_DATABASE_MESSAGES = (
-    RpcMessage(name="DBD_STEP_START", number=1442, per_1000_seconds=500, microseconds=900),
-    RpcMessage(name="DBD_STEP_COMPLETE", number=1441, per_1000_seconds=490, microseconds=2_600),
-    RpcMessage(name="DBD_JOB_START", number=1425, per_1000_seconds=240, microseconds=1_900),
-    RpcMessage(name="DBD_JOB_COMPLETE", number=1424, per_1000_seconds=220, microseconds=400),
-    RpcMessage(name="DBD_GET_JOBS_COND", number=1444, per_1000_seconds=90, microseconds=61_000),
-    RpcMessage(name="DBD_FINI", number=1401, per_1000_seconds=60, microseconds=2_600),
-)
+# Requests by name: number, how many come in 1,000 seconds, and how many microseconds one takes.
+_Messages = Mapping[str, tuple[int, int, int]]
+_CONTROLLER_MESSAGES: _Messages = {
+    "REQUEST_PARTITION_INFO": (2009, 4_100, 180),
+    "REQUEST_JOB_INFO": (2003, 1_900, 9_400),
+    "REQUEST_NODE_INFO": (2007, 900, 4_200),
+    "REQUEST_SUBMIT_BATCH_JOB": (4003, 240, 2_700),
+    "REQUEST_COMPLETE_BATCH_SCRIPT": (5018, 220, 2_900),
+    "MESSAGE_NODE_REGISTRATION_STATUS": (1002, 60, 300),
+    "REQUEST_PING": (1008, 33, 190),
+    "REQUEST_STATS_INFO": (2035, 33, 250),
+    "REQUEST_KILL_JOB": (5032, 12, 600),
+}
+_DATABASE_MESSAGES: _Messages = {
+    "DBD_STEP_START": (1442, 500, 900),
+    "DBD_STEP_COMPLETE": (1441, 490, 2_600),
+    "DBD_JOB_START": (1425, 240, 1_900),
+    "DBD_JOB_COMPLETE": (1424, 220, 400),
+    "DBD_GET_JOBS_COND": (1444, 90, 61_000),
+    "DBD_FINI": (1401, 60, 2_600),
+}
 
 
 def make_diag(cluster: SimulatedCluster) -> str:
     """Write what sdiag 22.05 prints."""
     since = cluster.now - cluster.now % _DAY
+    # Until there was a cycle, Slurm prints no means: here each had one at midnight.
+    elapsed = max(60, cluster.now - since)
     lines = (
         _STARS,
         f"sdiag output at {_moment(cluster.now)}",
         f"Data since      {_moment(since)}",
         _STARS,
         *_load_lines(cluster),
-        *_job_lines(cluster, cluster.now - since),
-        *_main_lines(cluster, cluster.now - since),
+        *_job_lines(cluster, elapsed),
+        *_main_lines(cluster, elapsed),
         "",
-        *_backfill_lines(cluster, cluster.now - since),
+        *_backfill_lines(cluster, elapsed),
         "",
         "Latency for 1000 calls to gettimeofday(): 21 microseconds",
         "",
@@ -127,46 +120,43 @@ def _job_lines(cluster: SimulatedCluster, elapsed: int) -> tuple[str, ...]:
     )
 
 
-def _main_lines(cluster: SimulatedCluster, elapsed: int) -> Iterator[str]:
+def _main_lines(cluster: SimulatedCluster, elapsed: int) -> tuple[str, ...]:
     pending, cycles = _pending(cluster), elapsed // 2
     depth = min(pending, _MAIN_DEPTH)
-    yield "Main schedule statistics (microseconds):"
-    yield f"\tLast cycle:   {80 + 40 * depth if cycles else 0}"
-    yield f"\tMax cycle:    {9_000 + 80 * depth if cycles else 0}"
-    yield f"\tTotal cycles: {cycles}"
-    # Until there was a cycle, Slurm prints no means.
-    if cycles:
-        yield f"\tMean cycle:   {90 + 40 * depth}"
-        yield f"\tMean depth cycle:  {depth}"
-    if elapsed > 60:
-        yield f"\tCycles per minute: {cycles // (elapsed // 60)}"
-    yield f"\tLast queue length: {pending}"
+    return (
+        "Main schedule statistics (microseconds):",
+        f"\tLast cycle:   {80 + 40 * depth}",
+        f"\tMax cycle:    {9_000 + 80 * depth}",
+        f"\tTotal cycles: {cycles}",
+        f"\tMean cycle:   {90 + 40 * depth}",
+        f"\tMean depth cycle:  {depth}",
+        f"\tCycles per minute: {cycles // (elapsed // 60)}",
+        f"\tLast queue length: {pending}",
+    )
 
 
-def _backfill_lines(cluster: SimulatedCluster, elapsed: int) -> Iterator[str]:
-    pending, cycles = _pending(cluster), elapsed // 30
+def _backfill_lines(cluster: SimulatedCluster, elapsed: int) -> tuple[str, ...]:
+    pending = _pending(cluster)
     depth = min(pending, _MAIN_DEPTH)
-    yield "Backfilling stats"
-    yield f"\tTotal backfilled jobs (since last slurm start): {cluster.now % _UPTIME // 12}"
-    yield f"\tTotal backfilled jobs (since last stats cycle start): {elapsed // 12}"
-    yield f"\tTotal backfilled heterogeneous job components: {elapsed // 3000}"
-    yield f"\tTotal cycles: {cycles}"
-    yield f"\tLast cycle when: {_moment(cluster.now - cluster.now % 30)}"
-    yield f"\tLast cycle: {700 + 150 * pending if cycles else 0}"
-    yield f"\tMax cycle:  {120_000 + 300 * pending if cycles else 0}"
-    if cycles:
-        yield f"\tMean cycle: {600 + 140 * pending}"
-    yield f"\tLast depth cycle: {pending}"
-    yield f"\tLast depth cycle (try sched): {depth}"
-    if cycles:
-        yield f"\tDepth Mean: {pending}"
-        yield f"\tDepth Mean (try depth): {depth}"
-    yield f"\tLast queue length: {pending}"
-    if cycles:
-        yield f"\tQueue length mean: {pending}"
-    yield f"\tLast table size: {1 + depth}"
-    if cycles:
-        yield f"\tMean table size: {1 + depth}"
+    return (
+        "Backfilling stats",
+        f"\tTotal backfilled jobs (since last slurm start): {cluster.now % _UPTIME // 12}",
+        f"\tTotal backfilled jobs (since last stats cycle start): {elapsed // 12}",
+        f"\tTotal backfilled heterogeneous job components: {elapsed // 3000}",
+        f"\tTotal cycles: {elapsed // 30}",
+        f"\tLast cycle when: {_moment(cluster.now - cluster.now % 30)}",
+        f"\tLast cycle: {700 + 150 * pending}",
+        f"\tMax cycle:  {120_000 + 300 * pending}",
+        f"\tMean cycle: {600 + 140 * pending}",
+        f"\tLast depth cycle: {pending}",
+        f"\tLast depth cycle (try sched): {depth}",
+        f"\tDepth Mean: {pending}",
+        f"\tDepth Mean (try depth): {depth}",
+        f"\tLast queue length: {pending}",
+        f"\tQueue length mean: {pending}",
+        f"\tLast table size: {1 + depth}",
+        f"\tMean table size: {1 + depth}",
+    )
 
 
 def _rollup_lines(name: str, moment: int, runs: int, microseconds: int) -> tuple[str, ...]:
@@ -182,19 +172,17 @@ def _rollup_lines(name: str, moment: int, runs: int, microseconds: int) -> tuple
     )
 
 
-def _table_lines(
-    cluster: SimulatedCluster, messages: Sequence[RpcMessage], *, widths: tuple[int, int, int]
-) -> Iterator[str]:
+def _table_lines(cluster: SimulatedCluster, messages: _Messages, *, widths: tuple[int, int, int]) -> Iterator[str]:
     """Write requests by message and by user; the users' requests add up to the messages'."""
     up = cluster.now % _UPTIME
     message_width, user_width, uid_width = widths
-    counts = [(message, up * message.per_1000_seconds // 1000) for message in messages]
+    counts = {name: up * per_1000_seconds // 1000 for name, (_, per_1000_seconds, _) in messages.items()}
     yield "Remote Procedure Call statistics by message type"
-    for message, count in counts:
-        yield f"\t{message.name:<{message_width}}({message.number:5}){_amounts(count, message.microseconds)}"
+    for name, (number, _, microseconds) in messages.items():
+        yield f"\t{name:<{message_width}}({number:5}){_amounts(counts[name], microseconds)}"
     yield ""
     yield "Remote Procedure Call statistics by user"
-    for user, count in _shares(cluster.users, sum(count for _, count in counts)):
+    for user, count in _shares(cluster.users, sum(counts.values())):
         yield f"\t{user.name:<{user_width}}({user.uid:{uid_width}}){_amounts(count, 2_000)}"
 
 

@@ -13,7 +13,7 @@ WORD = "\0"
 """Stands for the random separator in arguments and responses."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CommandLine:
     """A command line with samples of what differs from call to call, and its response for a cluster.
 

@@ -57,7 +57,7 @@ def _respond_sshare(cluster: SimulatedCluster) -> bytes:
 
 
 LINES = (
-    CommandLine(command="sprio", arguments=facts.ARGUMENTS, respond=_respond_sprio),
-    CommandLine(command="sshare", arguments=shares.ARGUMENTS, respond=_respond_sshare),
-    CommandLine(command=sdiag.COMMAND, arguments=sdiag.ARGUMENTS, respond=lambda cluster: encode(make_diag(cluster))),
+    CommandLine("sprio", facts.ARGUMENTS, _respond_sprio),
+    CommandLine("sshare", shares.ARGUMENTS, _respond_sshare),
+    CommandLine(sdiag.COMMAND, sdiag.ARGUMENTS, lambda cluster: encode(make_diag(cluster))),
 )

@@ -141,28 +141,16 @@ def _lines_of(clusters: str) -> Iterator[CommandLine]:
         (("--user=", *window), _respond_all, "jobs"),
         (window, _respond_current, ""),
     ):
-        yield CommandLine(
-            command="sacct",
-            arguments=arguments(clusters, WORD, _COLUMNS, *which),
-            respond=respond,
-            selected_by=selected_by,
-        )
+        yield CommandLine("sacct", arguments(clusters, WORD, _COLUMNS, *which), respond, selected_by)
 
 
 LINES = (
-    CommandLine(
-        command="sacct",
-        arguments=completions.arguments(0, 0, WORD),
-        respond=_respond_models,
-        selected_by="jobs",
-    ),
+    CommandLine("sacct", completions.arguments(0, 0, WORD), _respond_models, "jobs"),
     *(line for clusters in ("--local", "--allclusters", "--clusters=") for line in _lines_of(clusters)),
-    CommandLine(command="sacct", arguments=RECENT_ARGUMENTS, respond=_respond_cluster),
-    CommandLine(
-        command="sacct", arguments=("--helpformat",), respond=lambda _cluster: encode("\n".join(_FIELDS) + "\n")
-    ),
+    CommandLine("sacct", RECENT_ARGUMENTS, _respond_cluster),
+    CommandLine("sacct", ("--helpformat",), lambda _cluster: encode("\n".join(_FIELDS) + "\n")),
     *(
-        CommandLine(command="sacct", arguments=("--clusters=", "--user=", "--jobs=", what), respond=_respond_script)
+        CommandLine("sacct", ("--clusters=", "--user=", "--jobs=", what), _respond_script)
         for what in ("--batch-script", "--env-vars")
     ),
 )

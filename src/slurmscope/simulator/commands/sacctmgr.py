@@ -8,8 +8,8 @@ from slurmscope.simulator.cluster.daemons import make_database_report
 from slurmscope.simulator.cluster.records import SimulatedCluster
 from slurmscope.simulator.commands.call import NUL, encode
 from slurmscope.simulator.commands.command_line import CommandLine, join_lines
-from slurmscope.simulator.commands.sinfo import long_state
 from slurmscope.slurm import cluster_names, coordinators, visibility
+from slurmscope.slurm.states import node_state_text
 
 _CONFIGURATION = (
     b"Configuration data as of now\nPrivateData            = none\n\nSlurmDBD configuration:\n"
@@ -23,7 +23,7 @@ def _events(cluster: SimulatedCluster) -> bytes:
     for node in cluster.nodes:
         if node.reason:
             user = "root(0)" if node.reason_user is None else f"{node.reason_user.name}({node.reason_user.uid})"
-            state = long_state(node.base, node.flags).upper()
+            state = node_state_text(node.base, frozenset(node.flags)).upper()
             rows.append(encode(f"{node.name}|{node.reason_time}|Unknown|{state}|{user}|{node.reason}"))
     return NUL.join(rows)
 
@@ -40,28 +40,16 @@ def _account_coordinators(cluster: SimulatedCluster) -> bytes:
     return join_lines(f"{account}|{'' if place else first}" for place, account in enumerate(cluster.accounts))
 
 
-LINES = (
-    CommandLine(
-        command="sacctmgr", arguments=dbd.ARGUMENTS, respond=lambda cluster: encode(make_database_report(cluster))
-    ),
-    CommandLine(command="sacctmgr", arguments=visibility.SLURMDBD[1], respond=lambda _cluster: _CONFIGURATION),
-    CommandLine(
-        command="sacctmgr",
-        arguments=cluster_names.ALL_ARGUMENTS,
-        respond=lambda cluster: encode(f"{cluster.name}\n"),
-    ),
-    CommandLine(
-        command="sacctmgr",
-        arguments=events.ALL_ARGUMENTS,
-        respond=lambda cluster: b"".join(row + b"\n" for row in _events(cluster).split(NUL) if row),
-    ),
-    CommandLine(command="sacctmgr", arguments=events.arguments("", ""), respond=_events, selected_by="nodes"),
-    CommandLine(command="sacctmgr", arguments=events.arguments("", "", "x"), respond=_events, selected_by="nodes"),
-    CommandLine(
-        command="sacctmgr",
-        arguments=coordinators.arguments(""),
-        respond=_coordinated_accounts,
-        selected_by="name",
-    ),
-    CommandLine(command="sacctmgr", arguments=coordinators.ARGUMENTS, respond=_account_coordinators),
+LINES = tuple(
+    CommandLine("sacctmgr", arguments, respond, selected_by)
+    for arguments, respond, selected_by in (
+        (dbd.ARGUMENTS, lambda cluster: encode(make_database_report(cluster)), ""),
+        (visibility.SLURMDBD[1], lambda _cluster: _CONFIGURATION, ""),
+        (cluster_names.ALL_ARGUMENTS, lambda cluster: encode(f"{cluster.name}\n"), ""),
+        (events.ALL_ARGUMENTS, lambda cluster: b"".join(row + b"\n" for row in _events(cluster).split(NUL) if row), ""),
+        (events.arguments("", ""), _events, "nodes"),
+        (events.arguments("", "", "x"), _events, "nodes"),
+        (coordinators.arguments(""), _coordinated_accounts, "name"),
+        (coordinators.ARGUMENTS, _account_coordinators, ""),
+    )
 )

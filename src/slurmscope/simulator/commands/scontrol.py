@@ -193,6 +193,4 @@ _RESPONSES = (
     (reservations.ARGUMENTS, lambda cluster: join_lines(make_reservations(cluster))),
     (scontrol_nodes.ARGUMENTS, _respond_nodes),
 )
-LINES = tuple(
-    CommandLine(command="scontrol", arguments=arguments, respond=respond) for arguments, respond in _RESPONSES
-)
+LINES = tuple(CommandLine("scontrol", arguments, respond) for arguments, respond in _RESPONSES)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like sinfo 22.05, which prints a row for each node in each of its partitions, and no FUTURE nodes.
-
-The long form of a state is one word and at most one suffix, so it hides most of what the flags say. The rules below
-give the same text as the state functions of Slurm 22.05.8 for every state that the simulation uses.
-"""
+"""Answer like sinfo 22.05, which prints a row for each node in each of its partitions, and no FUTURE nodes."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from slurmscope.cluster import discovery, sinfo
 from slurmscope.simulator.cluster.records import GpuPool, SimulatedCluster, SimulatedNode
 from slurmscope.simulator.cluster.texts import MIB, index_text
 from slurmscope.simulator.commands.command_line import WORD, CommandLine, join_lines, read_columns
+from slurmscope.slurm.states import node_state_text
 
 HOST_ARGUMENTS = ("--noheader", "--all", "--Node", "--Format=NodeList:\x1f,NodeHost:")
 """Those of ``trace/owners``."""
@@ -23,14 +20,6 @@ NAME_ARGUMENTS = ("--noheader", "--Node", "--format=%N")
 """Those of ``reports/series_checks``."""
 CHECK_ARGUMENTS = ("--noheader", "--Node", "--format=%N %n")
 """Those of ``node/checks``."""
-
-BUSY = frozenset({"allocated", "mixed"})
-
-# The first flag that is set gives the suffix.
-_SUFFIXES = (
-    ("maintenance", "$"), ("reboot_issued", "^"), ("reboot_requested", "@"), ("powering_up", "#"),
-    ("powering_down", "%"), ("powered_down", "~"), ("power_down", "!"), ("not_responding", "*"),
-)  # fmt: skip
 
 # The order in which the complete form names the flags.
 FLAG_ORDER = (
@@ -43,43 +32,6 @@ FLAG_ORDER = (
 def complete_state(base: str, flags: Collection[str]) -> str:
     """Write the base state and every flag: mixed+cloud+not_responding+powering_up."""
     return "+".join((base, *sorted(flags, key=FLAG_ORDER.index)))
-
-
-def long_state(base: str, flags: Collection[str]) -> str:
-    """Write the extended form: draining, idle~, mixed-."""
-    known = frozenset(flags)
-    word = _word(base, known)
-    suffix = _suffix(word, known)
-    if word == "idle" and not suffix:
-        # A reservation or a plan gives an idle node its own word, but only where no suffix speaks first.
-        word = next((flag for flag in ("perfctrs", "reserved", "planned") if flag in known), word)
-    return ("?" if word == "error" else word) + suffix
-
-
-def _word(base: str, flags: frozenset[str]) -> str:
-    is_busy, is_completing = base in BUSY, "completing" in flags
-    rules = (
-        ("invalid_reg" in flags, "inval"),
-        ("maintenance" in flags and "drain" not in flags and not is_busy and base != "down", "maint"),
-        (bool(flags & {"reboot_requested", "reboot_issued"}) and not is_busy, "reboot"),
-        ("drain" in flags, "draining" if is_busy or is_completing else "drained"),
-        ("fail" in flags, "failing" if base == "allocated" or is_completing else "fail"),
-        (is_completing and base not in {"allocated", "down"}, "completing"),
-    )
-    return next((word for holds, word in rules if holds), base)
-
-
-def _suffix(word: str, flags: frozenset[str]) -> str:
-    if word in {"inval", "error"}:
-        return ""
-    if word == "reboot" and "reboot_issued" in flags:
-        return "^"
-    if word in {"fail", "failing", "maint", "reboot", "unknown"}:
-        return "*" if "not_responding" in flags else ""
-    found = next((suffix for flag, suffix in _SUFFIXES if flag in flags), "")
-    if not found and word == "allocated" and "completing" in flags:
-        return "+"
-    return "-" if not found and word == "mixed" and "planned" in flags else found
 
 
 def gres_text(node: SimulatedNode) -> str:
@@ -149,7 +101,7 @@ FIELDS: Mapping[str, Callable[[SimulatedNode], str]] = {
     "NodeList": lambda node: node.name,
     "Reason": lambda node: node.reason or "none",
     "StateComplete": lambda node: complete_state(node.base, node.flags),
-    "StateLong": lambda node: long_state(node.base, node.flags),
+    "StateLong": lambda node: node_state_text(node.base, frozenset(node.flags)),
     "Timestamp": lambda node: str(node.reason_time or "Unknown"),
     "User": _user_text,
     "Weight": lambda node: str(node.weight),
@@ -172,7 +124,7 @@ def respond(arguments: Sequence[str], cluster: SimulatedCluster) -> bytes:
 
 
 LINES = tuple(
-    CommandLine(command="sinfo", arguments=arguments, respond=partial(respond, arguments))
+    CommandLine("sinfo", arguments, partial(respond, arguments))
     for arguments in (
         sinfo.arguments(WORD),
         discovery.arguments(WORD),

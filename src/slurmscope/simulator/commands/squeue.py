@@ -105,7 +105,7 @@ def respond(arguments: Sequence[str], cluster: SimulatedCluster) -> bytes:
 
 
 LINES = tuple(
-    CommandLine(command="squeue", arguments=arguments, respond=partial(respond, arguments))
+    CommandLine("squeue", arguments, partial(respond, arguments))
     for arguments in (
         squeue.ARGUMENTS,
         squeue.ARGUMENTS_WITH_IDS,

@@ -32,6 +32,9 @@ from slurmscope.simulator.history.workloads import GpuLoad, NodeWorkload, Worklo
 LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 WorkloadSample = tuple[str, tuple[tuple[str, str], ...], float]
 
+IDLE_GPU_WATTS = 55.0
+WORKING_GPU_WATTS = 300.0
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadMetric:
@@ -141,6 +144,10 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_gpu_held_memory_size_bytes": _held(lambda _node, gpu, _at: gpu.memory_size_bytes),
         "jobs_gpu_held_memory_bytes": _held(NodeWorkload.one_gpu_bytes),
         "jobs_gpu_held_utilization_ratio": _held(NodeWorkload.one_gpu_ratio),
+        "jobs_gpu_busy_seconds_total": _held(NodeWorkload.one_gpu_seconds),
+        "jobs_gpu_energy_joules_total": _held(
+            lambda node, gpu, at: IDLE_GPU_WATTS * at + WORKING_GPU_WATTS * node.one_gpu_seconds(gpu, at)
+        ),
         "slurm_trace_cpu_seconds_total": _traced(lambda node, at, share: share * node.cpu_seconds(at)),
         "slurm_trace_cpu_cores": _traced(lambda node, at, share: share * node.busy_cores(at)),
         "slurm_trace_memory_rss_bytes": _traced(lambda node, at, share: share * node.memory.anon_bytes(at)),

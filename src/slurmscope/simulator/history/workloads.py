@@ -200,6 +200,10 @@ class NodeWorkload:
     def one_gpu_ratio(self, gpu: GpuLoad, at: float) -> float:
         return gpu.utilization_ratio * self.work.load(at) if gpu.has_process else 0.0
 
+    def one_gpu_seconds(self, gpu: GpuLoad, at: float) -> float:
+        """Return the time so far in which the GPU was busy."""
+        return gpu.utilization_ratio * self.work.done_seconds(at) if gpu.has_process else 0.0
+
     def gpu_bytes(self, at: float) -> float | None:
         """Return the GPU memory that processes hold; it is filled within the first minute."""
         if not self.gpus:

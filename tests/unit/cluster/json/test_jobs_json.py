@@ -230,6 +230,6 @@ def test_owners_are_found_by_job_and_by_array() -> None:
 
     jobs = parse_jobs(answer, taken_at_seconds=NOW, window=NOTHING_NEW, with_owners=True)
 
-    bob = JobOwner("physics", "bob", "a")
-    assert {7: JobOwner("physics", "alice", "debug"), 12: bob, 10: bob} == jobs.owners
+    alice, bob = JobOwner("physics", "alice", "debug"), JobOwner("physics", "bob", "a")
+    assert {7: alice, 12: bob, 10: alice} == jobs.owners
     assert {} == parse(*records).owners

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmscope import __version__
 from slurmscope.core.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.http.client.address import parse_address
 from slurmscope.http.client.request import ClientRequest, HttpAnswer, connect_to_any, form_request, send, tls_context
@@ -78,7 +79,9 @@ def test_unix_socket_is_supported(tmp_path: Path) -> None:
     (request,) = seen
     lines = request.split("\r\n")
     assert "GET /slurm/v0.0.42/jobs/ HTTP/1.1" == lines[0]
-    assert ["Host: localhost", "User-Agent: slurmscope", "Connection: close", "X-A: b", "", ""] == lines[1:]
+    assert ["Host: localhost", f"User-Agent: slurmscope/{__version__}", "Connection: close", "X-A: b", "", ""] == lines[
+        1:
+    ]
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])

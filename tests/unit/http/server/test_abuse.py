@@ -213,3 +213,15 @@ def test_scrapes_go_on_beside_45_clients_that_never_read(serve: Serve, limits: d
         # Before, the slots were free again when the time limit for sending was over.
         assert time.monotonic() - started < ConnectionLimits().write_seconds / 2
     assert [(200, 200 * 65_536)] * 5 == [(reply.status, len(reply.body)) for reply in replies]
+
+
+def test_idle_connection_of_another_address_survives_a_flood_of_connections(serve: Serve) -> None:
+    address = serve(max_connections=8).address
+    with contextlib.ExitStack() as stack:
+        scraper = stack.enter_context(connect(address))
+        assert 200 == ask(scraper).status  # it then waits longer than any other connection
+        for _ in range(20):
+            flood = socket.create_connection((address.host, address.port), GENEROUS_SECONDS, ("127.0.0.2", 0))
+            assert 200 == ask(stack.enter_context(flood)).status
+
+        assert 200 == ask(scraper).status

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import threading
+from dataclasses import replace
 
 import bcrypt
 import pytest
@@ -194,3 +195,43 @@ def test_password_that_makes_bcrypt_fail_is_wrong() -> None:
 def test_hash_that_bcrypt_cannot_use_is_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match="'a' is not a bcrypt hash"):
         BasicAuth({"a": "$2b$04$" + "a" * 53})
+
+
+def guess(auth: BasicAuth, number: int, *, user: bytes = b"a", peer: str = "10.0.0.1") -> int:
+    refusal = auth.refuse(replace(request(user, b"guess%d" % number), peer=peer))
+    return 200 if refusal is None else refusal.status
+
+
+def test_guesses_of_one_address_use_a_small_share_of_a_core() -> None:
+    now, checked = [0.0], list[bytes]()
+
+    def check(password: bytes, digest: bytes) -> bool:
+        checked.append(password)
+        return password == b"good"
+
+    costliest = hashed(b"good").replace("$04$", "$18$")  # about 9 s for each check
+    auth = BasicAuth({"a": costliest, "b": hashed(b"good")}, check=check, clock=lambda: now[0])
+    statuses = [guess(auth, number) for number in range(20)]
+    assert [401] * 5 + [429] * 15 == statuses
+    assert 5 == len(checked)
+
+    # Others are checked: another address, another user, and the same guess is answered at once.
+    assert 401 == guess(auth, 30, peer="10.0.0.2")
+    assert 401 == guess(auth, 30, user=b"b")
+    assert 401 == guess(auth, 0)
+    # One guess in 400 seconds, of which a check takes about a fortieth.
+    now[0] += 401
+    assert [401, 429] == [guess(auth, 40), guess(auth, 41)]
+
+
+def test_password_that_was_right_before_is_not_limited() -> None:
+    auth = BasicAuth({"a": hashed(b"good").replace("$04$", "$18$")}, check=lambda password, _: password == b"good")
+    assert is_let_in(auth, b"a", b"good")
+    for number in range(10):
+        guess(auth, number, peer="")
+    assert is_let_in(auth, b"a", b"good")
+
+
+def test_unknown_users_share_one_limit() -> None:
+    auth = BasicAuth({"a": hashed(b"good").replace("$04$", "$18$")}, check=lambda *_: False)
+    assert 429 == [guess(auth, number, user=b"nobody%d" % number) for number in range(6)][-1]

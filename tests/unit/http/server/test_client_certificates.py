@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from slurmscope.core.errors import ConfigError
+from slurmscope.exporter.doctor import check_certificate
 from slurmscope.http.server.gate import open_gate
 from tests.fakes.certificates import Authority, make_authority, make_identity
 from tests.fakes.exposition import PAGE
@@ -104,3 +106,44 @@ def test_kept_connection_ends_when_its_authority_is_replaced(
         sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_all(sock) == b""
     assert is_refused(address, context)
+
+
+def test_certificate_is_verified_if_given_against_the_system_without_an_authority(
+    serve: Serve, write_config: Write, certificates: Authority
+) -> None:
+    section = tls_section(certificates.server, "client_auth_type: VerifyClientCertIfGiven")
+    address = serve(config_file=write_config(section)).address
+    assert get_tls(address, client_context(certificates)).body == PAGE
+    # Its authority is not one of this system.
+    assert is_refused(address, client_context(certificates, certificates.client))
+
+
+def test_certificates_may_be_in_the_file_itself(serve: Serve, write_config: Write, certificates: Authority) -> None:
+    def inline(key: str, path: Path) -> str:
+        return f"{key}: |\n" + "".join(f"    {line}\n" for line in path.read_text().splitlines())
+
+    lines = (
+        inline("cert", certificates.server.cert),
+        inline("key", certificates.server.key),
+        "client_auth_type: RequireAndVerifyClientCert\n",
+        inline("client_ca", certificates.authority.cert),
+    )
+    path = write_config("tls_server_config:\n" + "".join(f"  {line}" for line in lines))
+    address = serve(config_file=path).address
+    assert get_tls(address, client_context(certificates, certificates.client)).body == PAGE
+    assert is_refused(address, client_context(certificates))
+    (check,) = check_certificate(path)
+    assert (True, True) == (check.is_good, check.message.startswith("cert is valid until "))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "key"), [("cannot use cert with key: ", "cert"), ("cannot use client_ca: ", "client_ca")]
+)
+def test_text_in_the_file_that_is_no_certificate_is_refused(
+    write_config: Write, certificates: Authority, sentence: str, key: str
+) -> None:
+    texts = {"cert": certificates.server.cert.read_text(), "key": certificates.server.key.read_text()}
+    texts |= {"client_ca": certificates.authority.cert.read_text(), key: "nonsense"}
+    section = "".join(f"  {name}: {json.dumps(text)}\n" for name, text in texts.items())
+    with pytest.raises(ConfigError, match=sentence):
+        open_gate(write_config(f"tls_server_config:\n{section}  client_auth_type: VerifyClientCertIfGiven\n"))

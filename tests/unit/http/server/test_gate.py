@@ -167,6 +167,34 @@ def test_only_a_whole_protection_that_goes_is_a_loss(expected: str | None, befor
     assert expected == lost_protection(before, after)
 
 
+def test_protection_that_is_removed_by_its_word_is_gone_at_once(write_config: Write, certificates: Authority) -> None:
+    pair = f"cert_file: {certificates.server.cert}, key_file: {certificates.server.key}"
+    required = f"client_auth_type: RequireAndVerifyClientCert, client_ca_file: {certificates.authority.cert}"
+    path = write_config(f"tls_server_config: {{{pair}, {required}, client_allowed_sans: [a.example]}}\n{USERS}")
+    gate = FileGate(path)
+
+    rewrite(path, f"tls_server_config: {{{pair}}}\n{USERS}")
+    assert (500, True) == (status(gate, "secret"), gate.rules().is_closed)
+    rewrite(path, f"tls_server_config: {{{pair}, client_auth_type: NoClientCert}}\n{USERS}")
+    assert 200 == status(gate, "secret")
+    rewrite(path, f"tls_server_config: {{{pair}}}\nbasic_auth_users: {{}}\n")
+    assert 200 == status(gate)
+    rewrite(path, "")
+    assert 500 == status(gate)
+    rewrite(path, "tls_server_config: {}")
+    assert (200, None) == (status(gate), gate.rules().tls)
+
+
+def test_sentence_names_the_word_that_removes_a_protection(
+    write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_config(USERS)
+    gate = FileGate(path)
+    rewrite(path, "# nothing\n")
+    assert 500 == status(gate)
+    assert "restart to accept that, or write basic_auth_users: {}" in str(caplog.records[-1].__dict__["fields"])
+
+
 def test_swapped_certificate_is_picked_up_and_a_half_pair_closes(
     write_config: Write, tmp_path: Path, certificates: Authority
 ) -> None:

@@ -75,3 +75,40 @@ def test_slot_is_refused_while_every_page_is_being_made() -> None:
     assert slots.take() is None
     page.close()
     assert slots.take() is not None
+
+
+def test_one_address_leaves_slots_for_others() -> None:
+    slots = PageSlots(4)
+    first, second, third = (slots.take("a") for _ in range(3))
+
+    assert None not in {first, second, third}
+    assert slots.take("a") is None
+    assert slots.take("b") is not None
+
+
+def test_address_without_pages_waits_for_those_of_the_busiest_address() -> None:
+    slots, taken = PageSlots(4), list[Page | None]()
+    pages = [slots.take(group) for group in ("a", "a", "a", "b")]
+    thread = threading.Thread(target=lambda: taken.append(slots.take("c")))
+    thread.start()
+    assert slots.take("a") is None
+    assert pages[0] is not None
+    pages[0].close()
+    thread.join(30)
+
+    assert [True] == [page is not None for page in taken]
+
+
+def test_pages_of_the_busiest_address_are_dropped_first() -> None:
+    slots = PageSlots(4)
+    single = slots.take("b")
+    assert single is not None
+    assert b"a" == single.start([b"a", b"b"])  # it waits longest, but its address has only this one
+    greedy = [slots.take("a") for _ in range(3)]
+    for page in greedy:
+        assert page is not None
+        page.start([b"a", b"b"])
+    time.sleep(STALLED_SECONDS)
+
+    assert slots.take("c") is not None
+    assert b"b" == next(single)

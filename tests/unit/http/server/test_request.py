@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.http.server.request import BadRequest, HttpRequest, parse_head
+from slurmscope.http.server.request import BadRequest, HttpRequest, PeerCredentials, parse_head, peer_group
 
 
 def head(*lines: str) -> bytes:
@@ -153,3 +153,11 @@ def test_quoted_path_and_query_come_back(path: str, query: list[tuple[str, str]]
     request = parse_head(head(f"GET {target} HTTP/1.1", "Host: x"))
     clean = [(a.encode(errors="replace").decode(), b.encode(errors="replace").decode()) for a, b in query]
     assert (path.encode(errors="replace").decode(), tuple(clean)) == (request.path, request.query)
+
+
+def test_limits_are_shared_by_user_address_or_network() -> None:
+    assert "10.0.0.1" == peer_group("10.0.0.1", None)
+    assert "uid 1000" == peer_group("unix", PeerCredentials(7, 1000))
+    assert peer_group("2001:db8::1", None) == peer_group("2001:db8:0:0:ffff::2%eth0", None)
+    assert peer_group("2001:db8::1", None) != peer_group("2001:db8:0:1::1", None)
+    assert "odd:" == peer_group("odd:", None)

@@ -105,9 +105,11 @@ def test_secrets_do_not_show(write_config: Write) -> None:
         ("is not a mapping", "basic_auth_users: [a]"),
         ("key_file is missing", "tls_server_config: {cert_file: a}"),
         ("cert_file is missing", "tls_server_config: {key_file: a}"),
-        ("use key_file", "tls_server_config: {cert_file: a, key: b}"),
-        ("use cert_file", "tls_server_config: {cert: a, key: b}"),
-        ("use client_ca_file", f"{PAIR}, client_ca: x}}"),
+        ("key and key_file exclude each other", f"{PAIR}, key: x}}"),
+        ("cert and cert_file exclude each other", f"{PAIR}, cert: x}}"),
+        ("client_ca and client_ca_file exclude each other", f"{PAIR}, client_ca: x, client_ca_file: y}}"),
+        ("key_file is missing", "tls_server_config: {cert: x}"),
+        ("has no effect without client_auth_type", f"{PAIR}, client_ca: x}}"),
         ("not a string", "tls_server_config: {cert_file: [a], key_file: b}"),
         (
             "RequireAnyClientCert accepts certificates without verifying",
@@ -153,6 +155,13 @@ def test_wrong_file_is_refused_with_a_sentence(write_config: Write, sentence: st
     assert sentence in message
     assert str(path) in message
     assert "\n" not in message
+
+
+def test_key_in_the_file_does_not_show(write_config: Write) -> None:
+    config = read_web_config(write_config("tls_server_config: {cert: some text, key: s3cret}"))
+    assert config.tls is not None
+    assert ("some text", "s3cret", ()) == (config.tls.cert, config.tls.key, config.tls.files)
+    assert "s3cret" not in repr(config)
 
 
 def test_absent_unreadable_and_odd_files_are_refused(tmp_path: Path) -> None:

@@ -60,13 +60,13 @@ def test_unknown_reason_is_shown_as_it_is() -> None:
         ("QOSGrpGRES", "All jobs of the QOS together have reached its limit of GPUs or other generic resources."),
         (
             "QOSMaxJobsPerUserLimit",
-            "Your jobs have reached the limit of running jobs that the QOS of the job allows each user.",
+            "The jobs of the user have reached the limit of running jobs that the QOS of the job allows each user.",
         ),
         (
             "MaxCpuPerAccount",
-            "The jobs of your account have reached the limit of cores that the QOS of the job allows accounts.",
+            "The jobs of the account have reached the limit of cores that the QOS of the job allows accounts.",
         ),
-        ("AssocMaxJobsLimit", "You have reached the limit of running jobs that the account allows each user."),
+        ("AssocMaxJobsLimit", "The user has reached the limit of running jobs that the account allows each user."),
         ("QOSMaxMemoryPerNode", "The QOS of the job allows one node less memory than the job requests."),
         ("AssocMaxWallDurationPerJobLimit", "The account allows one job less run time than the job requests."),
         ("QOSMinCpuNotSatisfied", "The job requests less than the minimum of cores of its QOS."),

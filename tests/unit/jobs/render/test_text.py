@@ -266,8 +266,27 @@ def test_a_waiting_job_has_not_started_and_a_running_one_still_runs() -> None:
     assert "Run time        2 h, still running" == _line(render_text(make_report(running)), "Run time")
 
 
-@pytest.mark.parametrize(("state", "started"), [("PENDING", "not yet"), ("CANCELLED", "never")])
-def test_a_job_that_did_not_run_has_no_numbers(state: str, started: str) -> None:
+def test_pending_job_has_its_reason_and_no_measurements() -> None:
+    record = make_record(12, state="PENDING", start_seconds=None, end_seconds=None, reason="Licenses")
+    text = render_text(make_unmeasured_report(record))
+
+    assert "Reason          Not enough licenses are free. (Licenses)" == _line(text, "Reason")
+    assert "What to do      Wait until other jobs return licenses, or request fewer." == _line(text, "What to do")
+    assert "squeue --start --jobs=12" in text
+    assert "not measured" not in text
+
+
+@pytest.mark.parametrize("reason", ["", "None"])
+def test_pending_job_whose_reason_accounting_lacks_says_so(reason: str) -> None:
+    record = make_record(12, state="PENDING", start_seconds=None, end_seconds=None, reason=reason)
+    text = render_text(make_unmeasured_report(record))
+
+    assert "Reason          not in Slurm's accounting yet" == _line(text, "Reason")
+    assert "What to do" not in text
+
+
+def test_a_job_that_did_not_run_has_no_numbers() -> None:
+    state, started = "CANCELLED", "never"
     record = make_record(state=state, start_seconds=None, end_seconds=None, time_limit_seconds=3600)
     summary = JobSummary(record=record, run_seconds=0.0, time=UsedShare(requested=3600, used=0.0))
     text = render_text(JobReport(summary=summary, made_seconds=record.submit_seconds))

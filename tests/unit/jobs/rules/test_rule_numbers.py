@@ -11,7 +11,7 @@ import pytest
 from slurmscope.jobs.findings import resolve_thresholds
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.rule import Finding
-from slurmscope.jobs.summary import JobSummary, NodeSummary
+from slurmscope.jobs.summary import GpuWork, JobSummary, NodeSummary
 from tests.fakes.job_summaries import (
     GIB,
     all_findings,
@@ -134,6 +134,19 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
             ["2 GPUs", "20 %", "3 GiB"],
         ),
         (
+            "gpu_busy_without_work",
+            with_gpus(work=GpuWork(busy_ratio=0.99, sm_ratio=0.0076)),
+            {"busy_ratio": 0.99, "sm_ratio": 0.0076},
+            ["99 %", "0.8 %"],
+        ),
+        (
+            "gpu_tensor_unused",
+            with_gpus(work=GpuWork(fp32_ratio=0.76, tensor_ratio=0.01)),
+            {"fp32_ratio": 0.76, "tensor_ratio": 0.01},
+            ["76 %", "1.0 %"],
+        ),
+        ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.88)), {"dram_ratio": 0.88}, ["88 %"]),
+        (
             "kernel_time",
             in_kernel(27.0, 73.0, 240_000),
             {"system_seconds": 73.0, "system_ratio": 0.73, "moved_bytes": 120_000 * 1024.0, "calls": 240_000.0},
@@ -209,6 +222,9 @@ MIN_RUN_SECONDS = [
     ("gpu_held_without_process", 300.0, with_gpus(held_idle=2)),
     ("gpu_idle", 300.0, with_gpus(mean_utilization=0.0)),
     ("gpu_low", 300.0, with_gpus(mean_utilization=0.1)),
+    ("gpu_busy_without_work", 300.0, with_gpus(work=GpuWork(busy_ratio=1.0, sm_ratio=0.0))),
+    ("gpu_tensor_unused", 300.0, with_gpus(work=GpuWork(fp32_ratio=1.0, tensor_ratio=0.0))),
+    ("gpu_memory_bound", 300.0, with_gpus(work=GpuWork(dram_ratio=1.0))),
     ("metadata_storm", 60.0, with_io(metadata_operations=1e9)),
     ("tiny_requests", 60.0, with_io(**BUSY_FILES)),
     ("scratch_unused", 300.0, with_io(uses_scratch=False, storage_bytes=2 * GIB)),

@@ -10,7 +10,7 @@ import pytest
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.rule import Finding, Severity
-from slurmscope.jobs.summary import Coverage, JobSummary, NodeSummary, UsedShare
+from slurmscope.jobs.summary import Coverage, GpuWork, HeldGpu, JobSummary, NodeSummary, UsedShare
 from tests.fakes.job_summaries import (
     GIB,
     all_findings,
@@ -45,6 +45,12 @@ def with_shares(*cores: tuple[float, float | None]) -> JobSummary:
     """Make a job with so many busy cores, of so many, on each of its nodes."""
     nodes = tuple(NodeSummary(node=f"n{index}", mean_cores=b, cpus=c) for index, (b, c) in enumerate(cores))
     return make_summary(record={"node_count": len(cores), "cpus": 64}, nodes=nodes)
+
+
+def worked(**ratios: float) -> JobSummary:
+    """Make a job whose GPUs counted these shares of the run."""
+    work = GpuWork(**{f"{name}_ratio": ratio for name, ratio in ratios.items()})
+    return with_gpus(mean_utilization=0.9, work=work)
 
 
 def test_nothing_is_found_in_a_job_with_which_all_is_well() -> None:
@@ -201,6 +207,30 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("gpu_low", suspended(with_gpus(mean_utilization=0.2)), None),
     ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB - 1), WARNING),
     ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB), INFO),
+    # What an H200 counted of these loads, and the edges.
+    ("gpu_busy_without_work", worked(busy=0.9999, sm=0.0076), WARNING),  # one thread spins
+    ("gpu_busy_without_work", worked(busy=0.18, sm=0.0002), WARNING),  # 2,000 tiny kernels a batch
+    ("gpu_busy_without_work", worked(busy=0.0001, sm=0.0), None),  # copies from the host, or nothing
+    ("gpu_busy_without_work", worked(busy=0.193, sm=0.147), None),  # starved, but at work
+    ("gpu_busy_without_work", worked(busy=0.1, sm=0.0199), WARNING),
+    ("gpu_busy_without_work", worked(busy=0.1, sm=0.02), None),
+    ("gpu_busy_without_work", worked(busy=0.0999, sm=0.0), None),
+    ("gpu_busy_without_work", worked(busy=1.0), None),
+    ("gpu_busy_without_work", replace(worked(busy=1.0, sm=0.0), run_seconds=299.0), None),
+    ("gpu_tensor_unused", worked(busy=0.998, sm=0.97, tensor=0.0, fp32=0.76, dram=0.05), INFO),  # FP32, TF32 off
+    ("gpu_tensor_unused", worked(busy=0.998, sm=0.96, tensor=0.935, fp32=0.0, dram=0.18), None),  # bfloat16
+    ("gpu_tensor_unused", worked(busy=0.99, sm=0.98, tensor=0.966, fp32=0.0, dram=0.1), None),  # FP64
+    ("gpu_tensor_unused", worked(busy=0.995, sm=0.99, tensor=0.0, fp32=0.016, dram=0.87), None),  # elementwise
+    ("gpu_tensor_unused", worked(tensor=0.0999, fp32=0.3), INFO),
+    ("gpu_tensor_unused", worked(tensor=0.1, fp32=0.3), None),
+    ("gpu_tensor_unused", worked(tensor=0.0, fp32=0.2999), None),
+    ("gpu_tensor_unused", worked(fp32=0.9), None),
+    ("gpu_memory_bound", worked(busy=0.997, sm=0.99, tensor=0.0, fp32=0.0, dram=0.88), INFO),  # copies on the device
+    ("gpu_memory_bound", worked(dram=0.7), INFO),
+    ("gpu_memory_bound", worked(dram=0.699), None),
+    ("gpu_memory_bound", worked(busy=1.0), None),
+    ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.9), coverage=covered(run_ratio=0.5)), None),
+    ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.9), devices=(HeldGpu(node="n1", gpu="0", jobs=2),)), None),
     ("gpu_held_without_process", with_gpus(held_idle=0), None),
     ("gpu_held_without_process", with_gpus(0, held_idle=1), None),
     ("gpu_held_without_process", with_gpus(1, held_idle=1), CRITICAL),

@@ -39,7 +39,6 @@ def write_environments(machine: Machine, *jobs: str) -> None:
 def test_sluid_gets_its_number_from_the_title_of_slurmstepd(new_names: Machine) -> None:
     jobs = new_names.tree.scan()
     assert {JobKey(1, "n1", SLUID): 4242} == {key: job.uid for key, job in jobs.items()}
-    assert 0 == new_names.tree.health.unresolved
 
 
 def test_title_may_say_more_than_the_step(new_names: Machine) -> None:
@@ -48,10 +47,9 @@ def test_title_may_say_more_than_the_step(new_names: Machine) -> None:
     assert [JobKey(77, "n1", SLUID)] == list(new_names.tree.scan())
 
 
-def test_unresolved_sluid_is_counted_and_not_guessed(new_names: Machine) -> None:
+def test_unresolved_sluid_is_not_guessed(new_names: Machine) -> None:
     hide_titles(new_names)
     assert {} == new_names.tree.scan()
-    assert 1 == new_names.tree.health.unresolved
 
 
 def test_unresolved_sluid_is_retried(new_names: Machine) -> None:
@@ -67,14 +65,12 @@ def test_unresolved_sluid_is_retried(new_names: Machine) -> None:
 def test_contradictory_titles_are_ignored(new_names: Machine) -> None:
     (new_names.procfs / str(STEPD[0]) / "cmdline").write_bytes(b"slurmstepd: [2.batch]\0")
     assert {} == new_names.tree.scan()
-    assert 1 == new_names.tree.health.unresolved
 
 
 def test_environment_does_not_name_the_job(new_names: Machine) -> None:
     hide_titles(new_names)
     write_environments(new_names, "4711", "4711", "4711", "4711")
     assert {} == new_names.tree.scan()
-    assert 1 == new_names.tree.health.unresolved
 
 
 def test_title_of_a_setuid_program_is_not_believed(v2: Machine) -> None:

@@ -6,7 +6,6 @@ import shutil
 import pytest
 
 from slurmscope.node.cgroup.job import STALE_SECONDS
-from slurmscope.node.cgroup.tree import TreeHealth
 from slurmscope.node.job_use import JobKey
 from tests.unit.node.cgroup.conftest import N1, N2, Machine, MakeMachine
 
@@ -25,7 +24,7 @@ def leave(machine: Machine, path: str) -> None:
 def test_job_that_was_empty_at_startup_is_stale(v2: Machine) -> None:
     leave(v2, f"{SCOPE}/job_1")
     assert {N2} == set(v2.tree.scan())
-    assert TreeHealth(scopes=2, stale=1) == v2.tree.health
+    assert (2, 1) == (v2.tree.scopes, v2.tree.stale)
 
 
 def test_new_job_may_wait_for_its_first_process(v2: Machine) -> None:
@@ -41,7 +40,7 @@ def test_job_that_lost_its_last_process_is_kept_for_a_moment_only(v2: Machine) -
     assert {N1, N2} == set(v2.tree.scan())
     v2.clock.now += STALE_SECONDS
     assert {N2} == set(v2.tree.scan())
-    assert 1 == v2.tree.health.stale
+    assert 1 == v2.tree.stale
 
 
 def test_stale_job_with_a_new_process_is_active_again(v2: Machine) -> None:
@@ -50,7 +49,7 @@ def test_stale_job_with_a_new_process_is_active_again(v2: Machine) -> None:
     v2.write(f"{SCOPE}/job_1/cgroup.events", "populated 1\n")
     v2.clock.now += 200
     assert {N1, N2} == set(v2.tree.scan())
-    assert TreeHealth(scopes=2) == v2.tree.health
+    assert (2, 0) == (v2.tree.scopes, v2.tree.stale)
 
 
 @pytest.mark.parametrize("name", ["v1-slurm-22.05", "v2-slurm-22.05"])
@@ -64,7 +63,7 @@ def test_stale_job_keeps_no_descriptor(make_machine: MakeMachine, name: str) -> 
     for _ in range(3):
         machine.clock.now += 200
         machine.tree.scan()
-    assert TreeHealth(scopes=1, stale=1) == machine.tree.health
+    assert (1, 1) == (machine.tree.scopes, machine.tree.stale)
     assert use == job.read()
     assert groups == job.read_groups(steps=True, tasks=True)
 
@@ -72,28 +71,28 @@ def test_stale_job_keeps_no_descriptor(make_machine: MakeMachine, name: str) -> 
 def test_v1_job_without_processes_is_stale(v1: Machine) -> None:
     leave(v1, ".")
     assert {} == v1.tree.scan()
-    assert TreeHealth(scopes=1, stale=1) == v1.tree.health
+    assert (1, 1) == (v1.tree.scopes, v1.tree.stale)
 
 
 def test_v1_leftover_in_another_hierarchy_is_stale_at_once(v1: Machine) -> None:
     shutil.copytree(v1.cgroups / "memory" / V1_JOB, v1.cgroups / "memory" / "slurm_n1" / "uid_1001" / "job_7")
     leave(v1, "memory/slurm_n1/uid_1001/job_7")
     assert {N1} == set(v1.tree.scan())
-    assert TreeHealth(scopes=1, stale=1) == v1.tree.health
+    assert (1, 1) == (v1.tree.scopes, v1.tree.stale)
 
 
 def test_v1_job_outside_the_freezer_is_found_if_it_has_processes(v1: Machine) -> None:
     shutil.rmtree(v1.cgroups / "freezer" / V1_JOB)
     assert {N1} == set(v1.tree.scan())
-    assert TreeHealth(scopes=1) == v1.tree.health
+    assert (1, 0) == (v1.tree.scopes, v1.tree.stale)
 
 
 def test_removed_v1_leftover_is_dropped(v1: Machine) -> None:
     leftover = v1.cgroups / "memory" / "slurm_n1" / "uid_1001" / "job_7"
     leftover.mkdir()
     v1.tree.scan()
-    assert 1 == v1.tree.health.stale
+    assert 1 == v1.tree.stale
     leftover.rmdir()
     v1.clock.now += 6
     v1.tree.scan()
-    assert TreeHealth(scopes=1) == v1.tree.health
+    assert (1, 0) == (v1.tree.scopes, v1.tree.stale)

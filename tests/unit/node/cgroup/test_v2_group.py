@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the values of cgroup v2, and that missing files are not measured."""
 
+import contextlib
 import shutil
+import subprocess
 
 import pytest
 
 from slurmscope.node.cgroup.folders import Members
-from slurmscope.node.job_use import BlockUse, CpuUse, GroupKey, MemoryUse
-from tests.unit.node.cgroup.conftest import N2, Machine, MakeMachine
+from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, LayoutKind
+from slurmscope.node.job_use import BlockUse, CpuUse, GroupKey, JobKey, MemoryUse
+from tests.unit.node.cgroup.conftest import N2, Clock, Machine, MakeMachine, count_descriptors
+from tests.unit.node.own_cgroup import own_cgroup
 
 SCOPE = "system.slice/n1_slurmstepd.scope"
 JOB = f"{SCOPE}/job_1"
@@ -248,10 +252,10 @@ def test_closed_job_reads_nothing(v2: Machine) -> None:
 def test_numbers_do_not_depend_on_the_descriptors_that_stay_open(make_machine: MakeMachine, descriptors: int) -> None:
     few, many = make_machine("v2-slurm-22.05", descriptors), make_machine("v2-slurm-22.05", 1000)
     for _ in range(3):
-        assert many.job().read() == few.job().read()
-        groups = many.job().read_groups(steps=True, tasks=True)
-        assert groups == few.job().read_groups(steps=True, tasks=True)
-    assert few.tree.health.kept_descriptors <= descriptors
+        before = count_descriptors()
+        read = few.job().read(), few.job().read_groups(steps=True, tasks=True)
+        assert count_descriptors() - before <= descriptors
+        assert (many.job().read(), many.job().read_groups(steps=True, tasks=True)) == read
 
 
 def test_pressure_file_without_content_is_no_pressure(v2: Machine) -> None:
@@ -260,3 +264,30 @@ def test_pressure_file_without_content_is_no_pressure(v2: Machine) -> None:
     for scope in (v2.cgroups / "system.slice").glob("*.scope"):
         (scope / "cpu.pressure").write_text("")
     assert not v2.tree.measures()["pressure"]
+
+
+def test_processes_in_a_folder_that_was_made_late_are_listed_at_once() -> None:
+    """As pam_slurm_adopt does: the first login into a job gets a folder below a step that is long settled."""
+    with (
+        own_cgroup("v2") as root,
+        subprocess.Popen(["sleep", "60"]) as stepd,
+        subprocess.Popen(["sleep", "60"]) as login,
+        contextlib.ExitStack() as stack,
+    ):
+        for process in (stepd, login):
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        extern, clock = root / "slurmstepd.scope" / "job_7" / "step_extern", Clock()
+        for folder in (extern / "slurm", extern / "user"):
+            folder.mkdir(parents=True)
+        (extern / "slurm" / "cgroup.procs").write_text(str(stepd.pid))
+        tree = CgroupTree(CgroupLayout(kind=LayoutKind.V2, unified=root), clock=clock, descriptors=100)
+        stack.callback(tree.close)
+        for _ in range(5):
+            clock.now += 1000
+            assert Members(stepd=(stepd.pid,)) == tree.scan()[JobKey(7)].members()
+        late = extern / "user" / "task_special"
+        late.mkdir()
+        (late / "cgroup.procs").write_text(str(login.pid))
+        clock.now += 1
+        assert Members(stepd=(stepd.pid,), user=(login.pid,)) == tree.scan()[JobKey(7)].members()

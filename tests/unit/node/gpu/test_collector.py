@@ -12,10 +12,22 @@ from slurmscope.metrics.family import Family
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, write
 from slurmscope.node.gpu.collector import COLLECTOR, GpusOptions
-from slurmscope.node.gpu.records import Gpu, GpuProcess, GpuReason, Gpus, ProcessPlace
+from slurmscope.node.gpu.records import (
+    Gpu,
+    GpuCounters,
+    GpuProcess,
+    GpuReason,
+    Gpus,
+    JobGpuCounters,
+    ProcessPlace,
+)
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 
 GIB = 1 << 30
+COUNTED = (
+    "busy", "sm_active", "tensor_active", "dram_active", "pcie_received", "pcie_transmitted", "nvlink_received",
+    "nvlink_transmitted", "fp32", "hmma",
+)  # fmt: skip
 FULL = Gpu(
     index=0,
     uuid="GPU-aaaaaaaa",
@@ -30,6 +42,8 @@ FULL = Gpu(
     power_watts=250.5,
     energy_joules=9000.25,
     temperature_celsius=41.0,
+    throttled_seconds={"power_cap": 12.5},
+    counters=GpuCounters(source="gpm", seconds=100.0, totals={name: 10.0 + n for n, name in enumerate(COUNTED)}),
     processes=(GpuProcess(pid=1, memory_bytes=2 * GIB, uid=1000, place=ProcessPlace(job_id=7)),),
 )
 BARE = Gpu(index=1, uuid="GPU-bbbbbbbb")
@@ -56,6 +70,11 @@ JOBS = NodeJobs(
 )
 GPUS = Gpus(
     devices=(FULL, BARE, LOST, CUT, INSTANCE),
+    job_counters={
+        (JobKey(job_id=7), "GPU-aaaaaaaa"): JobGpuCounters(
+            totals={name: 1.0 + n for n, name in enumerate((*COUNTED, "energy", "throttled_power_cap"))}
+        )
+    },
     unavailable={"devices": GpuReason.NO_PERMISSION},
 )
 NO_JOBS = NodeJobs()
@@ -193,6 +212,22 @@ def test_unavailable_driver_is_reported() -> None:
 
 def test_unavailable_device_rules_are_reported() -> None:
     assert {("devices", "no_permission"): 1} == page(GPUS)["gpu_source_unavailable"]
+
+
+def test_counters_are_served_by_gpu_and_by_job() -> None:
+    found = page(GPUS, JOBS)
+
+    assert {("0", ""): 10.0} == found["gpu_busy_seconds_total"]
+    assert {("0", "", "fp32"): 18.0, ("0", "", "hmma"): 19.0} == found["gpu_pipe_active_seconds_total"]
+    assert {("0", "", "power_cap"): 12.5} == found["gpu_throttled_seconds_total"]
+    assert {("0", "", "gpm"): 1.0} == found["gpu_counters_source_info"]
+    assert {("7", "", "0", ""): 3.0} == found["jobs_gpu_tensor_active_seconds_total"]
+    assert {("7", "", "0", "", "hmma"): 10.0, ("7", "", "0", "", "fp32"): 9.0} == found[
+        "jobs_gpu_pipe_active_seconds_total"
+    ]
+    assert {("7", "", "0", ""): 11.0} == found["jobs_gpu_energy_joules_total"]
+    assert {("7", "", "0", "", "power_cap"): 12.0} == found["jobs_gpu_throttled_seconds_total"]
+    assert {("7", "", "0", ""): 0.0} == found["jobs_gpu_counters_estimated"]
 
 
 def test_all_that_is_served_is_declared_and_may_be_served() -> None:

@@ -28,8 +28,10 @@ def answer(**fields: object) -> bytes:
 
 
 def test_units_are_converted() -> None:
-    (gpu,) = decode(answer(power_milliwatts=1500, energy_millijoules=2500, utilization_percent=25)).devices
-    assert (1.5, 2.5, 0.25) == (gpu.power_watts, gpu.energy_joules, gpu.utilization_ratio)
+    (gpu,) = decode(
+        answer(power_milliwatts=1500, energy_millijoules=2500, throttled_nanoseconds={"power_cap": 3 * 10**8})
+    ).devices
+    assert (1.5, 2.5, {"power_cap": 0.3}) == (gpu.power_watts, gpu.energy_joules, gpu.throttled_seconds)
 
 
 @pytest.mark.parametrize("wrong", [-1, True, "7", None, 2**64 - 1, float("nan"), [1]])

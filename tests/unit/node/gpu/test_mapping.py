@@ -120,6 +120,15 @@ def test_jobs_that_share_a_gpu_do_not_contradict() -> None:
     assert [(True, False), (True, False)] == [(hold.is_held, hold.is_disputed) for hold in holds.values()]
 
 
+@pytest.mark.parametrize("sign", ["SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
+def test_sign_of_sharing_takes_no_gpu_from_a_job_without_one(sign: str) -> None:
+    forger = JobUse(key=Y, uid=UID[Y], environment={"SLURM_JOB_GPUS": "0", sign: "1"})
+    holds = join([gpu(0, process(1, X))], job(X, "0"), forger)
+
+    assert ({ENVIRONMENT, PROCESSES}, True, False, False) == facts(holds[X, 0])
+    assert ({ENVIRONMENT}, False, True, True) == facts(holds[Y, 0])
+
+
 def test_two_jobs_known_by_their_processes_alone_do_not_contradict() -> None:
     holds = join([gpu(0, process(1, X), process(2, Y))], job(X), job(Y))
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -150,3 +152,52 @@ sys.stdin.readline()
     assert after.io is not None
     assert 0 <= during.io.write_chars - 5 * MEGABYTE <= TOLERANCE_BYTES
     assert 0 <= after.io.write_chars - 5 * MEGABYTE <= TOLERANCE_BYTES
+
+
+TRANSFERS = {
+    "device": "copy('/dev/zero', '/dev/null')",
+    "tmpfs": "copy('/dev/zero', memory); copy(memory, '/dev/null')",
+    "pipe": "through_a_pipe()",
+    "file": "copy('/dev/zero', disk); copy(disk, '/dev/null')",
+}
+
+
+@pytest.mark.parametrize("where", list(TRANSFERS))
+def test_only_bytes_of_files_count_as_storage(
+    script: Callable[[str], Script], reader: ProcessReader, tmp_path: Path, where: str
+) -> None:
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True).stdout
+    if where == "file" and kind.strip() in ("tmpfs", "ramfs"):
+        pytest.skip("temporary files are in memory here")
+    program = script(f"""
+memory, disk = "/dev/shm/slurmscope-test-%d" % os.getpid(), {str(tmp_path / "disk")!r}
+
+def copy(source, target):
+    with open(source, "rb", buffering=0) as reading, open(target, "wb", buffering=0) as writing:
+        for _ in range(5):
+            writing.write(reading.read(1_000_000))
+        if target == disk:
+            os.fsync(writing.fileno())
+            os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+def through_a_pipe():
+    reading, writing = os.pipe()
+    for _ in range(100):
+        os.write(writing, bytes(50_000))
+        os.read(reading, 50_000)
+
+{TRANSFERS[where]}
+if os.path.exists(memory):
+    os.unlink(memory)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    program.expect("over")
+    use = JobProcesses(reader).read(program.pids())
+
+    assert use is not None
+    assert use.io is not None
+    assert min(use.io.read_chars, use.io.write_chars) >= 5 * MEGABYTE
+    # The interpreter may come from the disk too.
+    assert (use.io.write_bytes >= 5 * MEGABYTE) == (where == "file")
+    assert where != "file" or use.io.read_bytes >= 4 * MEGABYTE

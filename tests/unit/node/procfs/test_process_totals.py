@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from slurmscope.node.procfs.process import OpenFiles
 from slurmscope.node.procfs.process_totals import (
     FileTally,
     GrowthTotals,
+    ProcessFiles,
     ProgramTotals,
     ThreadTally,
     bounded,
@@ -157,10 +157,18 @@ def test_threads_that_were_not_read_are_unknown() -> None:
     assert {"unknown": 8} == tally.in_state
 
 
+def files(number: int, targets: list[str] | None) -> ProcessFiles:
+    found = ProcessFiles((b"scratch", b"nobackup"))
+    for target in targets or ():
+        found.take(target.encode())
+    found.number, found.has_targets = number, targets is not None
+    return found
+
+
 def test_same_file_of_two_processes_is_one() -> None:
     tally = FileTally(("scratch",), 100)
-    tally.add(OpenFiles(3, ["/data/a", "pipe:[1]", "/dev/null"]), 1000)
-    tally.add(OpenFiles(2, ["/data/a", "/data/b (deleted)"]), 8)
+    tally.add(files(3, ["/data/a", "pipe:[1]", "/dev/null"]), 1000)
+    tally.add(files(2, ["/data/a", "/data/b (deleted)"]), 8)
 
     assert 5 == tally.open_files
     assert 2 == tally.distinct_files
@@ -170,8 +178,8 @@ def test_same_file_of_two_processes_is_one() -> None:
 
 def test_scratch_is_recognised_by_words_of_paths() -> None:
     pipe, file = FileTally(("scratch", "nobackup"), 100), FileTally(("scratch", "nobackup"), 100)
-    pipe.add(OpenFiles(1, ["pipe:[scratch]"]), None)
-    file.add(OpenFiles(1, ["/lustre/nobackup/x"]), None)
+    pipe.add(files(1, ["pipe:[scratch]"]), None)
+    file.add(files(1, ["/lustre/nobackup/x"]), None)
 
     assert (False, True) == (pipe.uses_scratch, file.uses_scratch)
     assert file.worst_ratio is None
@@ -179,8 +187,8 @@ def test_scratch_is_recognised_by_words_of_paths() -> None:
 
 def test_closed_targets_leave_the_count() -> None:
     tally = FileTally(("scratch",), 100)
-    tally.add(OpenFiles(3, ["/data/a"]), 1000)
-    tally.add(OpenFiles(3, None), 1000)
+    tally.add(files(3, ["/data/a"]), 1000)
+    tally.add(files(3, None), 1000)
 
     assert 6 == tally.open_files
     assert tally.distinct_files is None
@@ -189,9 +197,9 @@ def test_closed_targets_leave_the_count() -> None:
 
 def test_room_shrinks_with_each_target() -> None:
     tally = FileTally((), 2)
-    tally.add(OpenFiles(1, ["/a"]), None)
+    tally.add(files(1, ["/a"]), None)
     assert 1 == tally.room
-    tally.add(OpenFiles(9, ["/b", "/c"]), None)
+    tally.add(files(9, ["/b", "/c"]), None)
 
     assert 0 == tally.room
 
@@ -212,4 +220,4 @@ def test_room_shrinks_with_each_target() -> None:
     ],
 )
 def test_files_are_recognised_by_their_path(target: str, expected: bool) -> None:
-    assert expected is is_file(target)
+    assert expected is is_file(target.encode())

@@ -182,7 +182,7 @@ def test_open_process_never_turns_into_another(reader: ProcessReader) -> None:
     answers = [
         process.sample(),
         process.io(),
-        process.open_files(10),
+        process.open_files(10, print),
         process.threads(10),
         process.switches(child.pid),
         process.command_line(),
@@ -200,12 +200,12 @@ def test_zombie_keeps_its_numbers_and_nothing_else(reader: ProcessReader) -> Non
         until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
         with reader.process(child.pid) as process:
             assert isinstance(process, Process)
-            sample, reading, files = process.sample(), process.io(), process.open_files(10)
+            sample, reading, files = process.sample(), process.io(), process.open_files(10, print)
             assert not isinstance(sample, Missing)
             assert not isinstance(reading, Missing)
             assert "Z" == sample.state
             assert reading.counts.write_chars >= 100_001
-            assert files in ((0, []), Missing.GONE)
+            assert files in ((0, True), Missing.GONE)
             assert () == process.command_line()
 
 
@@ -218,16 +218,16 @@ def test_open_files_are_counted_and_reported(reader: ProcessReader, tmp_path: Pa
         reader.process(child.pid) as process,
     ):
         assert isinstance(process, Process)
-        found, few = process.open_files(1000), process.open_files(2)
+        all_targets: list[bytes] = []
+        few_targets: list[bytes] = []
+        found, few = process.open_files(1000, all_targets.append), process.open_files(2, few_targets.append)
         expected = psutil.Process(child.pid).num_fds()
 
     assert not isinstance(found, Missing)
     assert not isinstance(few, Missing)
     assert expected == found.number == few.number
-    assert found.targets is not None
-    assert {str(path) for path in paths} <= set(found.targets)
-    assert few.targets is not None
-    assert 2 == len(few.targets)
+    assert {bytes(path) for path in paths} <= set(all_targets)
+    assert 2 == len(few_targets)
 
 
 def test_threads_are_read_up_to_a_limit(reader: ProcessReader) -> None:
@@ -343,10 +343,11 @@ def test_other_errors_of_a_process_are_faults(number: int) -> None:
 def test_file_under_a_very_long_path_costs_the_targets_only(reader: ProcessReader, tmp_path: Path) -> None:
     with holding_long_path(tmp_path) as pid, reader.process(pid) as process:
         assert isinstance(process, Process)
-        files = process.open_files(100)
+        files = process.open_files(100, print)
         assert not isinstance(files, Missing)
 
-    assert files.targets is None
+    assert not files.has_targets
+    assert files.number is not None
     assert files.number >= 4
     assert {"fd_target": 1} == reader.denials.faults
 
@@ -383,7 +384,7 @@ def test_reading_leaks_no_descriptors(reader: ProcessReader) -> None:
             with reader.process(child.pid) as process:
                 assert isinstance(process, Process)
                 process.threads(5)
-                process.open_files(5)
+                process.open_files(5, print)
 
 
 def test_process_that_renames_itself_is_shown_by_its_new_name(reader: ProcessReader) -> None:

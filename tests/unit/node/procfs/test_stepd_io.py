@@ -115,3 +115,44 @@ def test_loss_of_a_thread_is_known_at_once_and_once() -> None:
 
 def test_threads_that_were_faster_give_nothing_negative() -> None:
     assert NO_IO == StepdIo().received(IoCounts(1, 1, 1, 1, 1, 1), {1: IoCounts(2, 2, 2, 2, 2, 2)})
+
+
+def test_task_that_was_seen_before_it_executed_its_program_is_counted(
+    script: Callable[[str], Script], reader: ProcessReader
+) -> None:
+    program = script("""
+os.set_inheritable(0, True)
+pid = os.fork()
+if pid == 0:
+    print("forked", flush=True)
+    sys.stdin.readline()
+    write(5_000_000)
+    print("written", flush=True)
+    sys.stdin.readline()
+    write(2_000_000)
+    print("more", flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+os.waitpid(pid, 0)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("forked")
+    (task,) = program.pids() - {program.pid}
+
+    def written(stepds: list[int]) -> int:
+        use = job.read(program.pids() - set(stepds), stepds)
+        assert use is not None
+        assert use.io is not None
+        return use.io.write_chars
+
+    assert written([program.pid, task]) < 100_000
+    seen = []
+    for word in ("written", "more", "over"):
+        program.go_on()
+        program.expect(word)
+        seen += [written([program.pid]) for _ in range(2)]
+
+    expected = [5_000_000, 5_000_000, 7_000_000, 7_000_000, 7_000_000, 7_000_000]
+    assert all(amount <= counted < amount + 100_000 for amount, counted in zip(expected, seen, strict=True))

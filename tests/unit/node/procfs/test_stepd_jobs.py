@@ -107,6 +107,27 @@ def test_child_with_a_lower_number_is_found(machine: Machine) -> None:
     assert ((900,), (20, 800)) == machine.pids()
 
 
+def test_number_given_again_between_two_scans_brings_no_children_of_a_stranger(machine: Machine) -> None:
+    machine.add_stepd(100)
+    machine.add(110, 100)
+    assert ((100,), (110,)) == machine.pids()
+    machine.add(110, 1, start=500)
+    machine.add(120, 110, start=501)
+    machine.add(130, 120, start=502)
+    assert [((100,), ())] * 2 == [machine.pids() for _ in range(2)]
+
+
+def test_number_given_again_to_another_step_has_its_children_at_once(machine: Machine) -> None:
+    machine.add_stepd(100)
+    machine.add(110, 100)
+    assert ((100,), (110,)) == machine.pids()
+    machine.add_stepd(110, "slurmstepd: [8.batch]", start=500)
+    machine.add(120, 110, start=501)
+    machine.tree.scan()
+    assert ((110,), (120,)) == machine.pids(JobKey(8))
+    assert ((100,), ()) == machine.pids()
+
+
 def test_steps_of_one_job_are_one_job(machine: Machine) -> None:
     machine.add_stepd(100)
     machine.add_stepd(200, "slurmstepd: [7.0]")

@@ -12,7 +12,7 @@ from slurmscope.core.errors import ServerRefused
 from slurmscope.http.client.address import parse_address
 from slurmscope.jobs.viewer import ViewerRole
 from slurmscope.portal.settings import PortalSettings
-from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInError, SignInUnavailable, TooManyCredentials
+from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInError, SignInUnavailable, TooMany
 from slurmscope.portal.sign_in.identity import Identifier
 from slurmscope.portal.sign_in.munge import MungeCredentials
 from slurmscope.slurm.munge import MungeCredential, make_payload
@@ -116,7 +116,7 @@ def test_many_credentials_of_one_address_have_to_wait_before_a_process_is_starte
         return 0.3
 
     identifier = make_identifier(PROXY_SETTINGS, munge=_credentials(munged, wait))
-    with pytest.raises(TooManyCredentials) as raised:
+    with pytest.raises(TooMany) as raised:
         identifier.identify(_scope())
 
     assert ({"Retry-After": "1"}, 429) == (raised.value.headers, raised.value.status)

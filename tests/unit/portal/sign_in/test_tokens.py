@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slurmscope.core.log import LineFormatter, RepeatFilter
 from slurmscope.jobs.viewer import Viewer, ViewerRole
-from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, TooManyFailures
+from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, TooMany
 from slurmscope.portal.sign_in.identity import Identifier
 from slurmscope.portal.sign_in.tokens import read_token
 from tests.fakes.sign_in import (
@@ -55,7 +55,7 @@ def test_sixth_guess_has_to_wait() -> None:
     identifier = make_identifier(PROXY_SETTINGS, clock=clock)
     guess(identifier, 5)
 
-    with pytest.raises(TooManyFailures) as rejected:
+    with pytest.raises(TooMany) as rejected:
         sign_in(identifier, WRONG_TOKEN)
 
     assert 429 == rejected.value.status
@@ -63,7 +63,7 @@ def test_sixth_guess_has_to_wait() -> None:
     guess(identifier, 1, client="203.0.113.10")
     clock.seconds += 180
     guess(identifier, 1)
-    with pytest.raises(TooManyFailures):
+    with pytest.raises(TooMany):
         sign_in(identifier, WRONG_TOKEN)
 
 
@@ -77,7 +77,7 @@ def test_guesses_do_not_block_a_valid_token_from_the_same_address() -> None:
 def test_refused_sign_in_is_logged_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
     identifier = make_identifier(PROXY_SETTINGS)
     guess(identifier, 5)
-    with pytest.raises(TooManyFailures):
+    with pytest.raises(TooMany):
         sign_in(identifier, WRONG_TOKEN)
     with pytest.raises(Refused):
         identifier.identify(make_scope(("x-remote-user", "ada"), client=STRANGER))
@@ -103,7 +103,7 @@ def test_revoked_token_is_invalid() -> None:
 
     with pytest.raises(NotSignedIn):
         sign_in(identifier, GOOD_TOKEN)
-    with pytest.raises(TooManyFailures):
+    with pytest.raises(TooMany):
         sign_in(identifier, GOOD_TOKEN)
 
 
@@ -111,7 +111,7 @@ def test_clients_behind_one_proxy_are_counted_separately() -> None:
     identifier = make_identifier(PROXY_SETTINGS)
     guess(identifier, 5, ("x-forwarded-for", "198.51.100.1, 192.0.2.1"), client=PROXY_ADDRESS)
 
-    with pytest.raises(TooManyFailures):
+    with pytest.raises(TooMany):
         sign_in(identifier, WRONG_TOKEN, ("x-forwarded-for", "192.0.2.1"), client=PROXY_ADDRESS)
     guess(identifier, 1, ("x-forwarded-for", "192.0.2.2"), client=PROXY_ADDRESS)
     guess(identifier, 1, ("x-forwarded-for", "odd"), client=PROXY_ADDRESS)
@@ -121,7 +121,7 @@ def test_forwarded_address_from_an_untrusted_peer_is_ignored() -> None:
     identifier = make_identifier(PROXY_SETTINGS)
     guess(identifier, 5, ("x-forwarded-for", "192.0.2.1"))
 
-    with pytest.raises(TooManyFailures):
+    with pytest.raises(TooMany):
         sign_in(identifier, WRONG_TOKEN, ("x-forwarded-for", "192.0.2.2"))
 
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.concurrency import run_in_threadpool
 
 from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Send
-from slurmscope.portal.web.middleware import MAX_HEADERS, RequestLimits, SecurityHeaders, protect
+from slurmscope.portal.web.middleware import MAX_HEADERS, RequestLimits, protect
 from tests.fakes.asgi import Sent, call
 from tests.fakes.portal_backend import USER_HEADER, make_backend
 from tests.fakes.sign_in import make_scope
@@ -89,12 +89,6 @@ def test_error_pages_have_the_headers_too() -> None:
 
 def test_no_response_sets_a_cookie() -> None:
     assert "set-cookie" not in dict(fetch().headers)
-
-
-def test_lifespan_messages_get_no_headers() -> None:
-    sent = call(SecurityHeaders(answering(), identity_header=IDENTITY_HEADER), {"type": "lifespan"})
-
-    assert [] == sent.headers
 
 
 async def echo(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -220,11 +214,6 @@ def test_timeout_responds_while_the_thread_still_runs() -> None:
 def test_incomplete_response_aborts_the_connection() -> None:
     with pytest.raises(ConnectionAbortedError):
         call(RequestLimits(stops_midway, request_seconds=0.01), make_scope())
-
-
-def test_lifespan_messages_have_no_limits() -> None:
-    with pytest.raises(AssertionError, match="was called"):
-        call(RequestLimits(must_not_run), {"type": "lifespan"})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 from slurmscope.archive.interface import JobFilter
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.jobs.viewer import EVERYTHING
-from slurmscope.portal.web.tables import PART_ROWS, make_job_file, make_job_table, render_csv, render_table_json
+from slurmscope.portal.web.tables import PART_ROWS, make_job_file, make_table, render_csv, render_table_json
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import make_report
 
@@ -37,8 +37,8 @@ def test_parts_make_the_same_file(count: int) -> None:
     csv, csv_headers = send(rows, "csv", 10_000)
     text, _ = send(rows, "json", 10_000)
 
-    assert render_csv(make_job_table(rows)).encode() == csv
-    assert json.loads(render_table_json(make_job_table(rows))) == json.loads(text)
+    assert render_csv(make_table(JobRow, rows)).encode() == csv
+    assert json.loads(render_table_json(make_table(JobRow, rows))) == json.loads(text)
     assert (str(len(csv)), 'attachment; filename="jobs.csv"') == (
         csv_headers["content-length"],
         csv_headers["content-disposition"],

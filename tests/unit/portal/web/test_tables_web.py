@@ -10,9 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.portal.web.tables import Table, make_job_table, make_table_response, render_csv, render_table_json
+from slurmscope.archive.job_columns import JobRow
+from slurmscope.jobs.report import ChartLine
+from slurmscope.portal.web.tables import (
+    Table,
+    make_chart_table,
+    make_table,
+    make_table_response,
+    render_csv,
+    render_table_json,
+)
 from tests.fakes.archive import make_row
-from tests.fakes.reports import make_report
+from tests.fakes.reports import make_chart, make_report
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "＝1", "＋1", "－1", "＠x"])
@@ -51,7 +60,7 @@ def test_csv_has_times_in_iso_8601_beside_the_unix_times() -> None:
 
 def test_numbers_have_sensible_digits() -> None:
     row = replace(make_row(make_report()), cpu_ratio=1 / 3, core_seconds=100 / 3, memory_bytes=3.0)
-    table = make_job_table([row])
+    table = make_table(JobRow, [row])
     cells = dict(zip(table.columns, table.rows[0], strict=True))
     assert (0.3333, 33.333, 3.0) == (cells["cpu_ratio"], cells["core_seconds"], cells["memory_bytes"])
 
@@ -65,3 +74,13 @@ def test_file_name_says_that_rows_were_left_out() -> None:
     whole, cut = (Table(columns=("a",), rows=((1,), (2,)), is_cut=is_cut) for is_cut in (False, True))
     names = [make_table_response(table, "csv", "jobs").headers["content-disposition"] for table in (whole, cut)]
     assert ['attachment; filename="jobs.csv"', 'attachment; filename="jobs-first-2.csv"'] == names
+
+
+def test_bytes_are_whole_numbers() -> None:
+    chart = make_chart("memory")
+    curve = replace(chart, unit="bytes", times=(0.0,), lines=(ChartLine(label="n1", values=(19586673953.532,)),))
+    row = replace(make_row(make_report()), memory_bytes=3.6, core_seconds=3.25)
+    cells = dict(zip((table := make_table(JobRow, [row])).columns, table.rows[0], strict=True))
+
+    assert "0.0,19586673954,1970-01-01T00:00:00+00:00" == render_csv(make_chart_table(curve)).splitlines()[1]
+    assert (4, 3.25) == (cells["memory_bytes"], cells["core_seconds"])

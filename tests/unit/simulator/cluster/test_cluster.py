@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.people import HOSTILE_NAMES
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
-from slurmscope.simulator.commands.sinfo import long_state
+from slurmscope.slurm.states import node_state_text
 
 NOW = 1_800_000_000
 
@@ -63,7 +63,7 @@ def test_every_job_state_occurs(cluster: SimulatedCluster) -> None:
 
 def test_every_base_state_and_every_suffix_of_a_node_occurs(cluster: SimulatedCluster) -> None:
     assert {"allocated", "down", "error", "future", "idle", "mixed", "unknown"} == {node.base for node in cluster.nodes}
-    last_characters = {long_state(node.base, node.flags)[-1] for node in cluster.nodes}
+    last_characters = {node_state_text(node.base, frozenset(node.flags))[-1] for node in cluster.nodes}
     assert set("*~#%!@^$-+") <= last_characters
 
 

@@ -45,11 +45,12 @@ def test_sacctmgr_prints_the_lines_of_a_real_one() -> None:
 
 def test_jobs_are_those_of_the_queue() -> None:
     made = cluster()
-    events = parse_diag(make_diag(made).encode()).job_events
+    statistics = parse_diag(make_diag(made).encode()).daemon
+    pending = statistics.number("Jobs pending")
 
-    assert sum(job.rows for job in made.jobs if job.state == "RUNNING") == events.running
-    assert events.pending is not None
-    assert events.pending >= sum(job.rows for job in made.jobs if job.state == "PENDING") > 0
+    assert sum(job.rows for job in made.jobs if job.state == "RUNNING") == statistics.number("Jobs running")
+    assert pending is not None
+    assert pending >= sum(job.rows for job in made.jobs if job.state == "PENDING") > 0
 
 
 def test_requests_of_users_add_up_to_those_of_messages() -> None:
@@ -66,21 +67,14 @@ def test_totals_rise_until_midnight() -> None:
     found = [parse_diag(make_diag(cluster(now)).encode()) for now in moments]
 
     for totals in (
-        [diag.main.cycles or 0 for diag in found],
-        [diag.backfill.cycles or 0 for diag in found],
-        [diag.job_events.submitted or 0 for diag in found],
+        [diag.main.number("Total cycles") or 0 for diag in found],
+        [diag.backfill.number("Total cycles") or 0 for diag in found],
+        [diag.daemon.number("Jobs submitted") or 0 for diag in found],
         [diag.users[1].requests for diag in found],
     ):
         assert sorted(totals) == totals
         assert totals[0] < totals[-1]
-    assert {MIDNIGHT} == {diag.since for diag in found}
-
-
-def test_a_day_that_just_began_has_no_means() -> None:
-    diag = parse_diag(make_diag(cluster(MIDNIGHT)).encode())
-
-    assert (0, None, None) == (diag.main.cycles, diag.main.mean_cycle_seconds, diag.main.last_cycle_seconds)
-    assert (0, None, None) == (diag.backfill.cycles, diag.backfill.mean_depth, diag.backfill.max_cycle_seconds)
+    assert {MIDNIGHT} == {diag.daemon.timestamp("Data since") for diag in found}
 
 
 def test_a_daemon_that_just_began_has_no_rollups() -> None:

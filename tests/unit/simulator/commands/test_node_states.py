@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.simulator.commands.sinfo import complete_state, long_state
+from slurmscope.simulator.commands.sinfo import complete_state
+from slurmscope.slurm.states import node_state_text
 
 # What node_state_string_complete and node_state_string of Slurm 22.05.8 return, in lower case, for the states that a
 # simulated node can be in. The first column is also the input: base state and flags.
@@ -67,7 +68,6 @@ mixed+drain+invalid_reg inval
 mixed+drain+maintenance draining$
 mixed+drain+not_responding draining*
 mixed+dynamic_norm mixed
-mixed+fail fail
 mixed+maintenance mixed$
 mixed+not_responding mixed*
 mixed+perfctrs mixed
@@ -83,4 +83,4 @@ unknown unknown
 def test_states_are_written_as_slurm_writes_them(complete: str, long: str) -> None:
     base, *flags = complete.split("+")
     shuffled = sorted(flags, reverse=True)
-    assert (complete, long) == (complete_state(base, shuffled), long_state(base, shuffled))
+    assert (complete, long) == (complete_state(base, shuffled), node_state_text(base, frozenset(shuffled)))

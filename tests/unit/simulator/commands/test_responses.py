@@ -82,7 +82,7 @@ def test_traced_jobs_have_their_owners() -> None:
 
     traced = [job for job in CLUSTER.jobs if job.state in {"RUNNING", "SUSPENDED", "COMPLETING"}]
     assert {(job.id, job.user.uid, job.account or "", job.memory_bytes or None) for job in traced} == {
-        (job.job_id, job.uid, job.account, job.memory_bytes) for job in found.jobs.values()
+        (job.job_id, job.uid, job.account, job.memory_bytes) for job in found.values()
     }
     hosts = owners.parse_hosts(ask("sinfo", *owners.HOST_ARGUMENTS))
     assert {node.name: node.name for node in CLUSTER.nodes if node.base != "future"} == hosts

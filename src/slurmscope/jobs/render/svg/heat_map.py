@@ -86,7 +86,8 @@ def describe_heat_map(heat_map: HeatMap) -> str:
     far = sorted((row for row in rows if row.differs), key=lambda row: row.mean or 0.0)
     if not far:
         low, high = format_value(known[0], heat_map.unit), format_value(known[-1], heat_map.unit)
-        return f"All {format_some(len(rows), kind)} are alike: {low} to {high} on average.{more}"
+        span = low if low == high else f"{low} to {high}"
+        return f"All {format_some(len(rows), kind)} are alike: {span} on average.{more}"
     named = ", ".join(f"{show(row.label, 60)} {format_value(row.mean, heat_map.unit)}" for row in far[:_MAX_NAMED])
     others = f" and {len(far) - _MAX_NAMED} more" if len(far) > _MAX_NAMED else ""
     if 2 * len(far) > len(rows):

@@ -76,7 +76,7 @@ def test_sixty_four_nodes_are_one_picture_of_bounded_size() -> None:
         (make_map(None, None), "Nothing was measured."),
         (
             make_map(0.9, 0.9, rows_left_out=7, name="cpu_core"),
-            "All 2 cores are alike: 90 % to 90 % on average. 7 further cores nearer to the median not shown.",
+            "All 2 cores are alike: 90 % on average. 7 further cores nearer to the median not shown.",
         ),
     ],
 )
