@@ -234,7 +234,7 @@ def submit(bench: Bench, kind: Kind, options: Mapping[str, str], typed: Mapping[
     """Submit a job as its user does; one without a script is an allocation in which nothing is started."""
     words = [f"--job-name={kind.name}", *(_written(name, value) for name, value in typed.items())]
     if not kind.script:
-        bench.lab.run("salloc", "--no-shell", *words, user=ALICE)
+        bench.lab.run("salloc", "--no-shell", *words, user=ALICE, timeout=PATIENCE_SECONDS)
         return int(bench.lab.run("squeue", "--noheader", f"--name={kind.name}", "--format=%A").split()[-1])
     header = _header(options) + (f"#SBATCH hetjob\n{_header(kind.second_part)}" if kind.second_part else "")
     script = f"{header}{PREAMBLE.format(work=bench.work)}{kind.script}"

@@ -123,6 +123,13 @@ def read_sacct(lab: SlurmLab, job_id: int, *columns: str) -> list[list[str]]:
     return [line.split("|") for line in lab.run("sacct", *options, f"--format={','.join(columns)}").splitlines()]
 
 
+def is_accounted(lab: SlurmLab, job_id: int) -> bool:
+    """Return whether slurmdbd knows the submission of a job, and its end."""
+    return all(
+        partition and end != "Unknown" for partition, end in read_sacct(lab, job_id, "Partition", "End") or [("", "")]
+    )
+
+
 def test_job_that_gives_a_node_back_is_one_run_whose_hours_count_once(site: Site) -> None:
     lab = site.lab
     job_id = lab.submit(ALICE, "--nodes=2", script="sleep 300")
@@ -206,7 +213,8 @@ def test_id_that_slurmctld_uses_again_is_another_job(tmp_path: Path) -> None:
     with own_lab() as lab:
         password_file = let_read(lab, tmp_path / "password")
         first = lab.submit(ALICE, script="true")
-        lab.wait_state(first, {"COMPLETED"})
+        # slurmctld loses the messages too that slurmdbd has not got yet.
+        lab.wait_for(lambda: is_accounted(lab, first), timeout=PATIENCE_SECONDS, what="the record of the first job")
         lose_state(lab)
         assert first == lab.submit(BOB, script="true")
         for source in ("sacct", "database"):
@@ -249,6 +257,6 @@ def test_job_whose_record_arrives_two_days_late_is_archived(site: Site) -> None:
     lab.start_daemon("slurmdbd")
     site.reporter.work()
     # First slurmdbd gets the start of the job, with its state of now, then its end.
-    lab.wait_for(lambda: read_sacct(lab, late, "End") not in ([], [["Unknown"]]), what="the messages of slurmctld")
+    lab.wait_for(lambda: is_accounted(lab, late), timeout=PATIENCE_SECONDS, what="the messages of slurmctld")
     site.later_seconds += HOUR
     site.wait_for_state(late, "COMPLETED")

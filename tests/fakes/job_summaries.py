@@ -79,6 +79,12 @@ def with_io(**io: Any) -> JobSummary:
     return make_summary(io=IoSummary(**io))
 
 
+def in_kernel(user_seconds: float | None, system_seconds: float | None, calls: int) -> JobSummary:
+    """Make a job that read 120,000 KiB in so many calls."""
+    io = IoSummary(read_bytes=120_000 * 1024.0, write_bytes=0.0, reads=float(calls), writes=0.0)
+    return make_summary(cpu={"user_seconds": user_seconds, "system_seconds": system_seconds}, io=io)
+
+
 def with_nodes(*cores: float, **changed: Any) -> JobSummary:
     """Make a job with so many busy cores on each of its nodes."""
     names = tuple(f"n{index}" for index in range(len(cores)))

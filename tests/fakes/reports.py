@@ -106,7 +106,7 @@ def _make_summary(record: JobRecord) -> JobSummary:
         ),
         io=IoSummary(
             read_bytes=5e9, write_bytes=1e9, reads=50_000, writes=9_000, peak_open_files=40, mean_open_files=30,
-            uses_scratch=False,
+            uses_scratch=False, storage_bytes=6e9,
         ),
         nodes=(
             NodeSummary(

@@ -232,10 +232,7 @@ _USAGE = {"tres_usage_in_max": "s.tres_usage_in_max"}
 
 STEP_FIELDS = (
     Field(
-        "name",
-        "JobIDRaw",
-        lambda cell: cell.partition(".")[2],
-        {"id_step": "s.id_step"},
+        "name", "JobIDRaw", lambda cell: cell.partition(".")[2], {"id_step": "s.id_step"},
         lambda row: rows.name_step(row["id_step"]),
     ),
     Field("state", "State", parse_state, {"state": "s.state"}, lambda row: rows.name_state(row["state"])),
@@ -249,15 +246,10 @@ STEP_FIELDS = (
     *_pair(_EXIT, "ExitCode", parse_exit_status, {"exit_code": "s.exit_code"}, rows.decode_exit_status),
     _text("node_list", "NodeList", "nodelist", "s.nodelist"),
     Field(
-        "request",
-        "SubmitLine",
-        size_request,
-        {"submit_line": "s.submit_line"},
-        lambda row: size_request(decode_text(row["submit_line"])),
-        is_later=True,
-        is_optional=True,
+        "request", "SubmitLine", size_request, {"submit_line": "s.submit_line"},
+        lambda row: size_request(decode_text(row["submit_line"])), is_later=True, is_optional=True,
     ),
-)
+)  # fmt: skip
 """Fields of ``StepRecord``, and whether the step was sampled."""
 
 LAST_COLUMN = "State"

@@ -25,7 +25,7 @@ from slurmscope.archive.interface import (
 )
 from slurmscope.archive.tables import NOTES, TAGS, VIEWS
 from slurmscope.archive.texts import cluster_name, person_name, short_text
-from slurmscope.core.errors import ArchiveError
+from slurmscope.core.errors import ArchiveError, LimitReached
 from slurmscope.jobs.viewer import Viewer
 
 MAX_LISTED = 100
@@ -57,7 +57,7 @@ class SqlStaffNotes:
         with self._database.writing() as connection:
             count = connection.scalar(select(func.count()).select_from(NOTES).filter_by(**_key(thing))) or 0
             if count >= MAX_LISTED:
-                raise ArchiveError(f"there are {MAX_LISTED} notes already; delete one first")
+                raise LimitReached(f"There are {MAX_LISTED} notes already. Delete one first.")
             connection.execute(insert(NOTES).values(values))
 
     def delete_note(self, viewer: Viewer, thing: NotedThing, note_id: int) -> None:
@@ -126,7 +126,7 @@ class SqlSavedViews:
             connection.execute(delete(VIEWS).filter_by(**key))
             own = select(func.count()).select_from(VIEWS).where(VIEWS.c.owner == key["owner"])
             if (connection.scalar(own) or 0) >= MAX_VIEWS:
-                raise ArchiveError(f"there are {MAX_VIEWS} saved views already; delete one first")
+                raise LimitReached(f"There are {MAX_VIEWS} saved views already. Delete one first.")
             connection.execute(insert(VIEWS).values({**key, "query": query, "is_shared": is_shared}))
 
     def delete_view(self, viewer: Viewer, view_id: int) -> None:

@@ -39,7 +39,7 @@ from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
 from slurmscope.http.server.app import Route
 from slurmscope.http.server.page_slots import PageSlots
-from slurmscope.http.server.request import HttpRequest
+from slurmscope.http.server.request import HttpRequest, peer_group
 from slurmscope.http.server.response import Response, text_response
 from slurmscope.slurm.command import random_separator
 
@@ -123,7 +123,7 @@ def _gpus(gres: str) -> tuple[NodeGres, ...]:
 
 HIGHEST_PORT = 65_535
 BLOCK_NODES = 100
-REQUESTS_LIMIT = 4
+REQUESTS_LIMIT = 8
 """How many lists are made and sent at the same time; the list of a large cluster takes a good part of a second."""
 _BOOLEANS = {"true": True, "false": False}
 _LIMIT = 100
@@ -306,7 +306,7 @@ class Discovery:
             nodes = self._nodes()
         except SourceError as error:
             return text_response(503, f"The nodes are not known: {error}.", _RETRY)
-        if (page := self._slots.take()) is None:
+        if (page := self._slots.take(peer_group(request.peer, request.credentials))) is None:
             return text_response(503, "Too many requests for nodes at the same time.", _RETRY)
         first = page.start(write_targets(nodes, selection))
         return Response(headers=_HEADERS, body=itertools.chain((first,), page), close=page.close)

@@ -22,6 +22,7 @@
     │   └── MalformedAnswer    a response arrived in an unknown format
     ├── ArchiveError           the job archive could not be read or written
     │   ├── ArchiveTooLarge        a report exceeds the size limit of the archive
+    │   ├── LimitReached           as many notes or views as are kept exist
     │   ├── UnreadableReport       a stored report cannot be decoded; others can
     │   └── ArchiveSchemaError     the tables are those of another release
     ├── AmbiguousName          a job ID or node name exists in several clusters
@@ -150,6 +151,10 @@ class ArchiveError(SlurmscopeError):
 
 class ArchiveTooLarge(ArchiveError):
     """A report exceeds the size limit of the archive or its database; retrying does not help."""
+
+
+class LimitReached(ArchiveError):
+    """There are as many notes or views as are kept; the message says what to do."""
 
 
 class UnreadableReport(ArchiveError):

@@ -11,7 +11,7 @@ _SHELL_BASE = 128
 _SLURM_BASE = 256
 _NOT_LAUNCHED = 53
 """slurmstepd reports this signal when it cannot change to the directory or open the output of a script."""
-_CHECK_OUTPUT = "The end of its output mostly says why."
+CHECK_OUTPUT = "The end of its output mostly says why."
 
 # Of Linux; those of this host may differ, and are of no use.
 _NAMES = (
@@ -25,7 +25,7 @@ class Ending(NamedTuple):
     """How a process ended, as the end of a sentence, and what to do."""
 
     text: str
-    advice: str = _CHECK_OUTPUT
+    advice: str = CHECK_OUTPUT
 
 
 _SIGNALS: Mapping[int, Ending] = {

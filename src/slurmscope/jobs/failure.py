@@ -9,7 +9,7 @@ from datetime import UTC, tzinfo
 from typing import NamedTuple
 
 from slurmscope.core.units import format_bytes, format_seconds
-from slurmscope.jobs.exit_status import CRASH_SIGNALS, LAST_SIGNAL, Ending, describe_exit
+from slurmscope.jobs.exit_status import CHECK_OUTPUT, CRASH_SIGNALS, LAST_SIGNAL, Ending, describe_exit
 from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.report import JobReport
@@ -45,6 +45,7 @@ class Failure:
 
 
 MAX_PATH = 4096
+NO_FILE = "/dev/null"
 _NOT_IN_ARRAY = 4_294_967_294
 _MAX_WIDTH = 10
 _PATTERN = re.compile(r"%(?P<width>[0-9]{0,2})(?P<code>[%AaJjNnstuxb])")
@@ -56,6 +57,8 @@ class OutputFiles(NamedTuple):
     stdout: str
     stderr: str
     is_assumed: bool
+    is_discarded: bool = False
+    """Whether all output went to /dev/null."""
 
 
 def find_output_files(record: JobRecord) -> OutputFiles:
@@ -67,6 +70,8 @@ def find_output_files(record: JobRecord) -> OutputFiles:
     is_batch = command == "sbatch" or any(step.name == "batch" for step in record.steps)
     if not stdout and not is_batch:
         return OutputFiles("", _place(record, stderr), is_assumed=False)
+    if stdout == NO_FILE and stderr in {"", NO_FILE}:
+        return OutputFiles("", "", is_assumed=False, is_discarded=True)
     default = "slurm-%j.out" if record.array_task_id is None else "slurm-%A_%a.out"
     out = _place(record, stdout or default)
     return OutputFiles(out, _place(record, stderr) or out, is_assumed=not stdout)
@@ -80,7 +85,7 @@ def expand_pattern(pattern: str, record: JobRecord) -> str:
 
 
 def _place(record: JobRecord, pattern: str) -> str:
-    if not pattern or pattern == "/dev/null":
+    if not pattern or pattern == NO_FILE:
         return ""
     path = expand_pattern(pattern[:MAX_PATH], record)
     is_relative = not path.startswith("/") and bool(record.work_dir)
@@ -112,6 +117,7 @@ _BAD_STATES = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL"})
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _CANCELLED = "CANCELLED"
 _OOM_ADVICE = "Request more memory, or reduce what the program needs at once."
+_LOST_ADVICE = "Its output went to /dev/null: submit it again with --output, to see why."
 _RETRY_ADVICE = "The job did not cause this: submit it again."
 _STATES = {
     "NODE_FAIL": Ending("A node of the job failed.", _RETRY_ADVICE),
@@ -144,7 +150,8 @@ def explain_failure(report: JobReport) -> Failure | None:
         is_output_assumed=files.is_assumed,
     )
     ending = _describe(report.summary, step)
-    failure = replace(failure, explanation=ending.text, advice=ending.advice)
+    is_lost = files.is_discarded and ending.advice == CHECK_OUTPUT
+    failure = replace(failure, explanation=ending.text, advice=_LOST_ADVICE if is_lost else ending.advice)
     return _add_memory(failure, report) if was_oom_killed(report.summary) else failure
 
 

@@ -109,7 +109,7 @@ def prepare_run(
 
 _ZERO_TOTALS = (
     "cpu", "cpu_user", "cpu_system", "busy_peak", "memory_peak", "memory_file", "oom_kills", "read", "write", "reads",
-    "writes", "mean_open_files", "uses_scratch",
+    "writes", "storage_read", "storage_write", "mean_open_files", "uses_scratch",
 )  # fmt: skip
 _ZERO_CURVES = ("cpu", "memory_anon")
 _REMOTE_SHELLS = frozenset({"ssh", "rsh", "pdsh"})

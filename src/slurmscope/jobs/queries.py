@@ -187,6 +187,9 @@ TOTALS: Mapping[str, SeriesQuery] = {
     "write": _curve("jobs_io_write_bytes_total", Aggregation.TOTAL),
     "reads": _curve("jobs_io_reads_total", Aggregation.TOTAL),
     "writes": _curve("jobs_io_writes_total", Aggregation.TOTAL),
+    # Without pipes, devices and tmpfs.
+    "storage_read": _curve("jobs_storage_read_bytes_total", Aggregation.TOTAL),
+    "storage_write": _curve("jobs_storage_write_bytes_total", Aggregation.TOTAL),
     "mean_open_files": _curve("jobs_distinct_files", Aggregation.MEAN),
     "uses_scratch": _curve("jobs_uses_scratch", Aggregation.MAX),
     "program_threads": SeriesQuery(

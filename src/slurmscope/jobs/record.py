@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from slurmscope.core.tres import Gres
-from slurmscope.slurm.states import ACTIVE_STATES, ENDED_STATES, RUNNING
+from slurmscope.slurm.states import ACTIVE_STATES, ENDED_STATES, RUNNING, WAITING_STATES
 
 MAX_STEPS = 1000
 """Most steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
@@ -192,6 +192,10 @@ class JobRecord:
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED_STATES or self.state == "REQUEUED"
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state in WAITING_STATES and not self.has_ended
 
     @property
     def is_partial(self) -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.rule import Finding, Severity, Subject, worst_severity
@@ -166,6 +166,10 @@ class JobReport:
     @property
     def record(self) -> JobRecord:
         return self.summary.record
+
+    def with_reason(self, reason: str) -> JobReport:
+        """Return the report of a pending job with its current reason: accounting has that of an earlier moment."""
+        return replace(self, summary=replace(self.summary, record=replace(self.record, reason=reason)))
 
     @property
     def worst(self) -> Severity | None:

@@ -178,6 +178,7 @@ def summarize_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, fl
         slurm_peak_is_whole=run.node_count == 1 and _is_one_task_at_a_time(run.record.steps),
         growth_ratio=_growth(run, working) if is_whole else None,
         expected_bytes=_expected(run, working),
+        shared_peak_bytes=_shared_peak(run),
         is_bounded=run.is_whole(run.by_node("memory_peak")),
         oom_kills=_oom_kills(run),
         is_out_of_memory=run.record.state == "OUT_OF_MEMORY",
@@ -213,7 +214,7 @@ def needed_bytes(run: MeasuredRun, working: Aligned) -> dict[str, float]:
     MaxRSS of a task is memory that the job needed as well.
     """
     sampled, charged, files = working_peaks(working), run.by_node("memory_peak"), run.by_node("memory_file")
-    shared = {series.labels[0]: max(series.values) for series in run.curves.get("memory_shared", ())}
+    shared = _shared_peaks(run)
     was_killed = run.record.state == "OUT_OF_MEMORY" or bool(_oom_kills(run))
     least = (_slurm_peak(run.record.steps) or 0.0) if run.node_count == 1 else 0.0
     return {
@@ -222,6 +223,15 @@ def needed_bytes(run: MeasuredRun, working: Aligned) -> dict[str, float]:
         )
         for node, peak in sampled.items()
     }
+
+
+def _shared_peaks(run: MeasuredRun) -> dict[str, float]:
+    return {series.labels[0]: max(series.values) for series in run.curves.get("memory_shared", ())}
+
+
+def _shared_peak(run: MeasuredRun) -> float | None:
+    peaks = _shared_peaks(run)
+    return math.fsum(peaks.values()) if run.is_whole(peaks) else None
 
 
 def _needed(sampled: float, charged: float | None, cache: float, *, was_killed: bool) -> float:

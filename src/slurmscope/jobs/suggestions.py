@@ -96,7 +96,7 @@ def largest_node_bytes(summary: JobSummary) -> int | None:
 
 def suggest_time_seconds(needed_seconds: float, margin: float = TIME_MARGIN) -> int:
     """Return the time limit to request for this run time: with a margin, rounded up."""
-    amount = max(needed_seconds * margin, 10 * _MINUTE)
+    amount = max(needed_seconds * margin, 1.0)
     step = next((step for bound, step in _TIME_STEPS if amount <= bound), 6 * _HOUR)
     return math.ceil(amount / step) * step
 

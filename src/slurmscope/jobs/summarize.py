@@ -133,12 +133,14 @@ def _cores_by_node(run: MeasuredRun) -> Mapping[str, Mapping[str, float]]:
 
 def _io(run: MeasuredRun) -> IoSummary:
     filesystems = _filesystems(run)
+    fetched, stored = run.whole("storage_read"), run.whole("storage_write")
     operations = [one.metadata_operations for one in filesystems if one.metadata_operations is not None]
     return IoSummary(
         read_bytes=run.whole("read"),
         write_bytes=run.whole("write"),
         reads=run.whole("reads"),
         writes=run.whole("writes"),
+        storage_bytes=None if fetched is None or stored is None else fetched + stored,
         peak_open_files=_peak(run, "open_files"),
         mean_open_files=run.whole("mean_open_files"),
         uses_scratch=_uses_scratch(run),

@@ -80,6 +80,8 @@ class MemorySummary:
     """Working memory of the last tenth of the run divided by that of its middle; above 1 if it grew to the end."""
     expected_bytes: float | None = None
     """What a killed job would have needed on its fullest node by its time limit; None unless it grew steadily."""
+    shared_peak_bytes: float | None = None
+    """The part of the needed memory that is shared memory or files in tmpfs, such as /dev/shm, at its highest."""
     is_bounded: bool = False
     """Whether the kernel's peak of every node is known: samples alone may miss any peak."""
     oom_kills: int | None = None
@@ -221,6 +223,8 @@ class IoSummary:
     write_bytes: float | None = None
     reads: float | None = None
     writes: float | None = None
+    storage_bytes: float | None = None
+    """What file systems fetched or had to write, both together: not pipes, devices, tmpfs or what was cached."""
     peak_open_files: float | None = None
     mean_open_files: float | None = None
     uses_scratch: bool | None = None

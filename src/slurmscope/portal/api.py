@@ -202,7 +202,9 @@ def list_jobs(
 @router.get("/jobs/{shown_id}", response_model=dict[str, object])
 def read_job(context: Context, shown_id: ShownId) -> Response:
     """Return the full report of one job, including its findings, charts and the header for its next run."""
-    report = context.add_resubmission(context.find_report(shown_id))
+    report = context.find_report(shown_id)
+    pending = context.find_pending(shown_id) if report.record.is_pending else None
+    report = report.with_reason(pending.job.reason) if pending else context.add_resubmission(report)
     return Response(render_json(report), media_type="application/json")
 
 

@@ -17,7 +17,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from slurmscope.archive.interface import JobFilter
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.core.errors import AmbiguousName, ArchiveError, ArchiveSchemaError, MissingExtraError, ServerBusy
+from slurmscope.core.errors import (
+    AmbiguousName,
+    ArchiveError,
+    ArchiveSchemaError,
+    LimitReached,
+    MissingExtraError,
+    ServerBusy,
+)
 from slurmscope.core.log import escape, fields
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.cluster_now import ClusterNow
@@ -132,6 +139,7 @@ def add_error_pages(app: FastAPI) -> None:
     app.add_exception_handler(SignInError, _handle_sign_in_error)
     app.add_exception_handler(ArchiveError, _handle_archive_error)
     app.add_exception_handler(ArchiveSchemaError, _handle_other_release)
+    app.add_exception_handler(LimitReached, _handle_bad_query)
     app.add_exception_handler(ServerBusy, _handle_busy)
     app.add_exception_handler(MissingExtraError, _handle_missing_extra)
     app.add_exception_handler(Exception, _handle_unexpected_error)

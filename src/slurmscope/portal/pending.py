@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -12,12 +12,10 @@ from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
 from slurmscope.archive.interface import JobFilter
-from slurmscope.cluster.limits import LimitKind
 from slurmscope.core.errors import ArchiveError
-from slurmscope.core.units import format_bytes, format_count, format_seconds, format_some
+from slurmscope.core.units import format_bytes, format_seconds, format_some
 from slurmscope.jobs.pending.facts import QueueFacts
 from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
-from slurmscope.jobs.pending.reasons import LimitUse, explain_reason, find_limits, parse_limit_reason
 from slurmscope.jobs.pending.smaller_request import (
     RESOURCE_REASONS,
     FreeResources,
@@ -33,48 +31,14 @@ from slurmscope.jobs.pending.smaller_request import (
     summarize_free,
 )
 from slurmscope.jobs.record import JobRecord
-from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.suggestions import is_worthwhile, suggest_time_seconds
 from slurmscope.jobs.wait_times import WaitingTime, find_cores_class, find_limit_class
+from slurmscope.portal.blockers import Blocker, explain, find_blockers, needed_facts
 from slurmscope.portal.context import Context, FoundPending, RequestContext, not_found
-from slurmscope.slurm.states import WAITING_STATES
 
-MAX_DEPENDENCIES = 50
 PAST_RUNS = 20
-_DEPENDENCY = re.compile(
-    r"(?P<kind>[a-z]{1,20}):(?P<job>[0-9]{1,10}(?:_(?:[0-9]{1,10}|\*))?)(?:\+[0-9]{1,10})?"
-    r"(?:\((?P<state>[a-z ]{1,20})\))?"
-)
-_DEPENDENCY_WORDS = {
-    "after": "has started",
-    "afterany": "has ended",
-    "afterok": "has completed successfully",
-    "afternotok": "has failed",
-    "aftercorr": "has completed its task of the same number",
-    "afterburstbuffer": "has copied its data out of the burst buffer",
-}
 _COMMAND = re.compile(r"\b(?:scontrol|scancel)\b")
-_RESERVATION_REASONS = frozenset({"Reservation", "ReqNodeNotAvail", "ReservationDeleted", "ReservationInvalid"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker:
-    """One thing that a job needs to start; ``job`` is the ID of another job, or empty.
-
-    ``is_met`` is null where that is not known; ``reason`` is Slurm's word for a job that waits for nothing else.
-    """
-
-    title: str
-    text: str
-    job: str = ""
-    is_met: bool | None = None
-    reason: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """Return it as the one thing that keeps the job from starting."""
-        return f"{self.title}: {f'starts after job {self.job} ' if self.job else ''}{self.text}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,18 +100,6 @@ _OF_JOB = (
 """What a view and its job have in common."""
 
 
-def needed_facts(job: PendingJob) -> frozenset[str]:
-    """Return the names of the facts that explain a job."""
-    names = {"priorities", "diag"}
-    if parse_limit_reason(job.word) is not None:
-        names.add("limits")
-    if job.licenses:
-        names.add("licenses")
-    if job.reservation or job.word in _RESERVATION_REASONS:
-        names.add("reservations")
-    return frozenset(names)
-
-
 def make_waiting_view(
     job: PendingJob,
     queue: PendingQueue | None,
@@ -161,8 +113,8 @@ def make_waiting_view(
 
     ``past_seconds`` is how long completed runs of the same name took.
     """
-    blockers = _rank(_find_blockers(job, facts))
-    meaning, action = _explain(job, blockers)
+    blockers = find_blockers(job, facts)
+    meaning, action = explain(job, blockers)
     others = queue or PendingQueue()
     free = find_free(facts.nodes.nodes, job.partitions) if facts.nodes else None
     smaller = suggest_smaller(job, free, others, waits, now_seconds) if free is not None and queue else ()
@@ -215,100 +167,6 @@ def make_pending_job(record: JobRecord) -> PendingJob:
         tasks=() if record.array_task_id is None else (range(record.array_task_id, record.array_task_id + 1),),
         tasks_text="" if record.array_task_id is None else str(record.array_task_id),
     )
-
-
-def _rank(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
-    """Return what is not met first, and what is met last."""
-    return tuple(sorted(blockers, key=lambda blocker: {False: 0, None: 1, True: 2}[blocker.is_met]))
-
-
-def _explain(job: PendingJob, blockers: Sequence[Blocker]) -> tuple[str, str]:
-    """Return why a job waits, and what its user can do.
-
-    Slurm checks priority first: a job that waits for its turn may also lack a license, and would not start then.
-    """
-    known = explain_reason(job.reason)
-    missing = next((blocker for blocker in blockers if blocker.is_met is False and blocker.reason), None)
-    if missing is None or job.word not in RESOURCE_REASONS:
-        return known.meaning, known.action
-    return missing.sentence, explain_reason(missing.reason).action
-
-
-def _find_blockers(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
-    yield from _find_limit_blockers(job, facts)
-    yield from _find_dependencies(job)
-    yield from _find_licenses(job, facts)
-    yield from _find_reservations(job, facts)
-    _, comma, details = job.reason.partition(",")
-    if comma and details.strip():
-        yield Blocker(title="Details from Slurm", text=details.strip())
-
-
-def _find_limit_blockers(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
-    reason = parse_limit_reason(job.word)
-    if reason is None or facts.limits is None:
-        return
-    for use in find_limits(reason, facts.limits, user=job.user, account=job.account, qos=job.qos):
-        yield Blocker(title=f"{use.limit.name} of {use.owner}", text=_describe_limit(use), is_met=False)
-
-
-def _describe_limit(use: LimitUse) -> str:
-    limit = use.limit
-    name = f"{limit.tres}: " if limit.tres else ""
-    most = _format_amount(limit.kind, limit.tres, limit.limit)
-    if limit.used is None:
-        return f"{name}limit {most}"
-    return f"{name}{_format_amount(limit.kind, limit.tres, limit.used)} of {most} in use"
-
-
-def _format_amount(kind: LimitKind, tres: str, amount: float) -> str:
-    if kind is LimitKind.WALL_SECONDS:
-        return format_seconds(amount)
-    if kind is LimitKind.TRES_SECONDS:
-        hours = amount / 3600
-        return f"{format_bytes(hours)} hours" if tres == "mem" else f"{format_count(hours)} hours"
-    return format_bytes(amount) if tres == "mem" else format_count(amount)
-
-
-def _find_dependencies(job: PendingJob) -> Iterator[Blocker]:
-    for number, part in enumerate(re.split(r"[,?]", job.dependency) if job.dependency else ()):
-        if number >= MAX_DEPENDENCIES:
-            return
-        found = _DEPENDENCY.fullmatch(part)
-        if found is None:
-            yield Blocker(title="Dependency", text=part)
-            continue
-        when = _DEPENDENCY_WORDS.get(found["kind"], found["kind"])
-        state = f" ({found['state']})" if found["state"] else ""
-        target, is_met = found["job"].removesuffix("_*"), found["state"] == "fulfilled" if found["state"] else None
-        yield Blocker(title="Dependency", text=f"{when}{state}", job=target, is_met=is_met, reason="Dependency")
-
-
-def _find_licenses(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
-    known = {one.name: one for one in facts.licenses.licenses} if facts.licenses else {}
-    # With a bar between them, one of the licenses is enough.
-    is_choice = "|" in job.licenses
-    for part in re.split(r"[,|]", job.licenses) if job.licenses else ():
-        name, _, count = part.partition(":")
-        found, wanted = known.get(name), int(count) if count.isdecimal() else 1
-        have = f", {found.free:,} of {found.total:,} free" if found else ""
-        is_met = found.free >= wanted if found and not is_choice else None
-        yield Blocker(title=f"License {name}", text=f"{wanted:,} requested{have}", is_met=is_met, reason="Licenses")
-
-
-def _find_reservations(job: PendingJob, facts: QueueFacts) -> Iterator[Blocker]:
-    if not job.reservation:
-        return
-    for one in facts.reservations.reservations if facts.reservations else ():
-        if one.name == job.reservation:
-            when = f"from {format_time(one.start_timestamp)} to {format_time(one.end_timestamp)}"
-            active = "active now" if one.is_active else "not active now"
-            is_met = None if one.is_active else False
-            yield Blocker(
-                title=f"Reservation {one.name}", text=f"{when}, {active}", is_met=is_met, reason="Reservation"
-            )
-            return
-    yield Blocker(title=f"Reservation {job.reservation}", text="the job starts in this reservation only")
 
 
 def _is_realistic(job: PendingJob, change: SmallerRequest, past_seconds: Sequence[float]) -> bool:
@@ -393,7 +251,7 @@ def explain_as(context: RequestContext, shown_id: str, pending: FoundPending) ->
 
 def pending_of_report(report: JobReport | None) -> FoundPending | None:
     """Return the pending job of a report, for the seconds until the queue is read again; None if it has started."""
-    if report is None or report.record.state not in WAITING_STATES or report.record.has_ended:
+    if report is None or not report.record.is_pending:
         return None
     return FoundPending(make_pending_job(report.record), report.record.cluster)
 

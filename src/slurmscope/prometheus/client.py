@@ -66,6 +66,7 @@ class Prometheus:
         self._certificates = Certificates(settings.ca_file, settings.cert_file, settings.key_file)
         self._tls()  # files that cannot be used are reported at once
         self._slots = threading.BoundedSemaphore(max(1, settings.max_queries))
+        self._parsing = threading.Lock()  # one large answer at a time: parsing takes memory, and is not concurrent
         self._clock = clock
         self._sleep = sleep
 
@@ -121,15 +122,19 @@ class Prometheus:
             request = form_request(path, fields, {**_HEADERS, **headers})
             tls, limit_bytes = self._current_tls(), self._settings.max_answer_bytes
             answer = send(self._address, request, deadline=deadline, tls=tls, limit_bytes=limit_bytes)
-            reply = parse_answer(answer)
+            with self._parsing:
+                reply = parse_answer(answer)
         except SourceError as error:
-            failure = self._described(error, secrets)
-            is_up = isinstance(failure, QueryTooLarge)
-            self.counters.note_failure(kind, self._clock() - began, failure.reason, is_up=is_up)
-            raise failure from error
+            # No variable holds it: with its traceback, it would keep the answer in memory.
+            raise self._count_failure(kind, began, self._described(error, secrets)) from error
         seconds = self._clock() - began
         self.counters.note_answer(kind, seconds, points=reply.points, received_bytes=len(answer.body))
         return reply
+
+    def _count_failure(self, kind: str, began: float, failure: SourceError) -> SourceError:
+        is_up = isinstance(failure, QueryTooLarge)
+        self.counters.note_failure(kind, self._clock() - began, failure.reason, is_up=is_up)
+        return failure
 
     def _described(self, error: SourceError, secrets: Iterable[str]) -> SourceError:
         """Add the address to an error and remove our secrets, which a server may repeat."""

@@ -16,6 +16,7 @@ from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError, SourceError
 from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.pending.queue import read_reason
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.runs import RunId, newest_runs, run_of
@@ -26,7 +27,7 @@ from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.reports.scripts import ScriptReader
 from slurmscope.reports.sources import Reporting, open_recorded, open_reporting
-from slurmscope.slurm.command import SlurmCommands, SlurmSettings
+from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +86,11 @@ PERIODS_DAYS = (1, 7, 30)
 class LocalJobs:
     """Read jobs with the rights of the user who runs the command."""
 
-    def __init__(
-        self, reporting: Reporting, scripts: ScriptReader, wall_clock: Callable[[], float] = time.time
-    ) -> None:
-        """Take the opened sources, which the caller closes."""
+    def __init__(self, reporting: Reporting, run: RunCommand, wall_clock: Callable[[], float] = time.time) -> None:
+        """Take the opened sources, which the caller closes, and what runs Slurm's commands."""
         self._reporting = reporting
-        self._scripts = scripts
+        self._run = run
+        self._scripts = ScriptReader(run)
         self._wall_clock = wall_clock
 
     def user(self) -> str:
@@ -112,6 +112,9 @@ class LocalJobs:
         outages = self._reporting.outages.problems()
         if report is None and outages:
             raise SourceError(f"job {shown_id} was not found: {'; '.join(outages)}")
+        if report and report.record.is_pending:
+            reason = read_reason(self._run, report.record.job_id, cluster)
+            return report.with_reason(reason) if reason else report
         archive = self._reporting.archive
         return report and add_resubmission(archive, WaitingTimesCache(archive), EVERYTHING, report)
 
@@ -192,7 +195,7 @@ def order_newest(found: ListedJobs, limit: int) -> ListedJobs:
 def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[LocalJobs]:
     """Open the sources of this host."""
     with open_reporting(config, environment, series=open_recorded(config, environment)) as reporting:
-        yield LocalJobs(reporting, ScriptReader(SlurmCommands(config.of(SlurmSettings), environment).run))
+        yield LocalJobs(reporting, SlurmCommands(config.of(SlurmSettings), environment).run)
 
 
 def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, cluster: str = "") -> JobReport | None:

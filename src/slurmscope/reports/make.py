@@ -51,6 +51,9 @@ CORE_CURVE = "cpu_core"
 TRACED_JOBS_AT_ONCE = 10
 """Traced jobs in one query, which names the processes of all of them; also profiled jobs, with all their tasks."""
 
+MAX_JOB_SERIES, MAX_NODE_SERIES = 10_000, 1_024
+"""Series of one metric that a job may have, of processes and the like, and for each node, of cores and the like."""
+
 _LATER_TOTALS = frozenset({*TRACED_TOTALS, *PROFILED_TOTALS, *GPU_TOTALS})
 _LATER_CURVES = frozenset({*TRACED_CURVES, *TRACED_BY_NODE, *PROFILED_CURVES})
 """Queries of the second round."""
@@ -104,7 +107,7 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
     small = tuple(
         spans[record.job_id] for record in records if record.job_id in spans and (record.cpus or 0) <= MAX_CORES_DRAWN
     )
-    reader = _Reader(series, records[0].cluster, until)
+    reader = _Reader(series, records[0].cluster, {record.job_id: _most_series(record) for record in records}, until)
     reads = [reader.totals(name, query, everything) for name, query in TOTALS.items() if name not in _LATER_TOTALS]
     for name, query in CURVES.items():
         drawn = small if name == CORE_CURVE else everything
@@ -125,19 +128,40 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
 class _Reader:
     """Make the calls that send queries for jobs of a cluster."""
 
-    def __init__(self, series: SeriesSource, cluster: str, until: float) -> None:
+    def __init__(self, series: SeriesSource, cluster: str, most_series: Mapping[int, int], until: float) -> None:
         self._series = series
         self._cluster = cluster
+        self._most_series = most_series
         self._until = until
 
     def totals(self, name: str, query: SeriesQuery, spans: Sequence[JobSpan]) -> Read:
         own = replace(query, cluster=self._cluster)
-        return partial(_read, name, partial(self._series.read_totals, own, spans, until=self._until))
+        return partial(self._read, name, partial(self._series.read_totals, own, spans, until=self._until))
 
     def curves(self, name: str, query: SeriesQuery, spans: Sequence[JobSpan]) -> Read:
         own = replace(query, cluster=self._cluster)
         read = partial(self._series.read_curves, own, spans, points=MAX_CHART_POINTS, until=self._until)
-        return partial(_read, name, read)
+        return partial(self._read, name, read)
+
+    def _read(self, name: str, read: Callable[[], Totals | Curves]) -> tuple[str, Result]:
+        try:
+            return name, self._without_excess(read())
+        except UNREACHABLE:
+            raise
+        except SourceError as error:
+            return name, error
+
+    def _without_excess(self, found: Totals | Curves) -> Totals | Curves:
+        """Drop what no job can have: a server that returns it would fill the memory, query by query."""
+        excess = frozenset(job for job, series in found.by_job.items() if len(series) > self._most_series[job])
+        lost = found.lost_jobs | excess
+        if isinstance(found, Curves):
+            return Curves({job: series for job, series in found.by_job.items() if job not in excess}, lost)
+        return Totals({job: series for job, series in found.by_job.items() if job not in excess}, lost)
+
+
+def _most_series(record: JobRecord) -> int:
+    return MAX_JOB_SERIES + MAX_NODE_SERIES * record.node_count
 
 
 def _gpu_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: TotalsByJob) -> Iterator[Read]:
@@ -177,15 +201,6 @@ def _profiled_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: Total
             yield reader.totals(name, query, some)
         for name, query in PROFILED_CURVES.items():
             yield reader.curves(name, query, some)
-
-
-def _read(name: str, read: Callable[[], Totals | Curves]) -> tuple[str, Result]:
-    try:
-        return name, read()
-    except UNREACHABLE:
-        raise
-    except SourceError as error:
-        return name, error
 
 
 def _join(results: Sequence[tuple[str, Result]]) -> Measurements:

@@ -200,3 +200,31 @@ def test_job_that_hung_until_its_time_limit_is_not_told_to_request_more() -> Non
 def test_output_that_was_thrown_away_is_no_file_to_read() -> None:
     failure = explain("FAILED", step("batch", "FAILED", exit_code=1), stdout="/dev/null", stderr="/home/ada/err")
     assert ("", "/home/ada/err") == (failure.stdout, failure.stderr)
+
+
+def test_of_two_failed_steps_the_one_that_ended_first_is_the_cause() -> None:
+    failure = explain(
+        "FAILED",
+        step("0", "FAILED", exit_code=3, end_seconds=START + 200),
+        step("1", "FAILED", exit_code=4, end_seconds=START + 100),
+        step("2", "FAILED", exit_code=5, end_seconds=None),
+    )
+
+    assert ("1", 4) == (failure.step, failure.exit_code)
+
+
+@pytest.mark.parametrize(
+    ("idle_seconds", "suspended_seconds", "is_stuck"),
+    [(720.0, 0, True), (719.0, 0, False), (720.0, 60, False), (None, 0, False)],
+)
+def test_job_that_was_idle_for_a_tenth_of_its_run_hung(
+    idle_seconds: float | None, suspended_seconds: int, is_stuck: bool
+) -> None:
+    # It ran for two hours.
+    record = {"state": "TIMEOUT", "suspended_seconds": suspended_seconds}
+    summary = make_summary(record=record, cpu={"idle_tail_seconds": idle_seconds})
+    failure = explain_failure(JobReport(summary=summary, made_seconds=START + 8000))
+
+    assert failure is not None
+    assert is_stuck == ("more time does not help" in failure.advice)
+    assert is_stuck != failure.advice.startswith("Request more time")

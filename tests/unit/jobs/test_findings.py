@@ -41,7 +41,8 @@ EXPECTED_RULES = {
     "scratch_unused", "small_files", "cpu_idle", "cpu_uneven_over_time", "memory_over_requested", "core_imbalance",
     "too_many_threads", "serial_code", "node_imbalance", "memory_near_limit", "oom_kill", "time_over_requested",
     "timed_out", "metadata_storm", "tiny_requests", "gpu_idle", "gpu_held_without_process", "gpu_low", "stopped_early",
-    "memory_growing", "too_many_nodes", "too_short", "node_failed",
+    "memory_growing", "too_many_nodes", "too_short", "node_failed", "gpu_busy_without_work", "gpu_tensor_unused",
+    "gpu_memory_bound", "kernel_time",
 }  # fmt: skip
 DEFAULTS = resolve_thresholds({})
 

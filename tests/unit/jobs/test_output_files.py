@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.jobs.failure import OutputFiles, expand_pattern, find_output_files
+from slurmscope.jobs.failure import OutputFiles, expand_pattern, explain_failure, find_output_files
 from slurmscope.jobs.record import StepRecord
-from tests.fakes.reports import make_record
+from tests.fakes.reports import make_record, make_report
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,14 @@ def test_output_is_found(changed: dict[str, object], expected: OutputFiles) -> N
     record = replace(make_record(), **changed)  # type: ignore[arg-type]
 
     assert expected == find_output_files(record)
+
+
+@pytest.mark.parametrize(("stderr", "is_lost"), [("", True), ("/dev/null", True), ("err.txt", False)])
+def test_output_that_went_to_dev_null_cannot_be_looked_at(stderr: str, is_lost: bool) -> None:
+    record = make_record(state="FAILED", exit_code=1, stdout="/dev/null", stderr=stderr, steps=())
+    failure = explain_failure(make_report(record))
+
+    assert failure is not None
+    assert is_lost == find_output_files(record).is_discarded
+    assert is_lost == (failure.advice == "Its output went to /dev/null: submit it again with --output, to see why.")
+    assert "" == failure.stdout

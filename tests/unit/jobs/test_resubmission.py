@@ -358,3 +358,12 @@ def test_same_amount_is_no_change() -> None:
 def test_lines_of_a_finding_are_parsed() -> None:
     assert {"mem": "1G", "exclusive": ""} == parse_suggestion("#SBATCH --mem=1G\n#SBATCH --exclusive")
     assert {} == parse_suggestion("")
+
+
+@pytest.mark.parametrize(("peak", "expected"), [(9 * GIB, ()), (9.1 * GIB, ("#SBATCH --mem=15G",))])
+def test_memory_of_which_a_tenth_was_left_was_enough(peak: float, expected: tuple[str, ...]) -> None:
+    # Other runs needed 12 GiB: 14.4, up to 15 GiB.
+    memory = {"requested_bytes": 10 * GIB, "working_peak_bytes": peak}
+    summary = make_summary(record=submitted("--mem=10G"), memory=memory)
+
+    assert expected == header(summary, *several(8, peak_bytes=12 * GIB))

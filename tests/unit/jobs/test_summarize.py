@@ -339,3 +339,24 @@ def test_broken_points_are_left_out() -> None:
     assert (2.0, None) == (summary.cpu.peak_cores, summary.io.reads)
     assert 14400.0 == summary.cpu.time.used
     assert summary.coverage.is_good
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(("n1", "n2"), 10.0), (("n1",), None)])
+def test_bytes_of_file_systems_are_added_up_if_every_node_reported(
+    nodes: tuple[str, ...], expected: float | None
+) -> None:
+    totals: dict[str, dict[tuple[str, ...], float]] = {
+        name: {(node,): value for node in nodes} for name, value in (("storage_read", 1.0), ("storage_write", 4.0))
+    }
+
+    assert expected == summed(make_record(**TWO), Measured(totals=totals)).io.storage_bytes
+    assert (
+        summed(make_record(**TWO), Measured(totals={"storage_read": totals["storage_read"]})).io.storage_bytes is None
+    )
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(("n1", "n2"), 10 * GIB), (("n1",), None)])
+def test_shared_memory_is_the_sum_of_the_peaks_of_nodes(nodes: tuple[str, ...], expected: float | None) -> None:
+    curves = tuple(curve((node,), 5.0 * GIB) for node in nodes)
+
+    assert expected == summed(make_record(**TWO), Measured(curves={"memory_shared": curves})).memory.shared_peak_bytes

@@ -74,6 +74,15 @@ def test_note_on_what_does_not_exist_is_rejected(backend: ArchiveBackend) -> Non
         assert answer.status_code in {404, 422}
 
 
+def test_one_view_too_many_is_refused_with_what_to_do(backend: ArchiveBackend) -> None:
+    statuses = {send(backend, "ada", "/views", name=f"view {number}", query="").status_code for number in range(50)}
+
+    answer = send(backend, "ada", "/views", name="one more", query="")
+
+    assert ({303}, 400) == (statuses, answer.status_code)
+    assert "There are 50 saved views already. Delete one first." in answer.text
+
+
 def test_view_is_saved_shared_and_deleted(backend: ArchiveBackend) -> None:
     shared = send(
         backend, "sue", "/views", name="Leaking", query="?state=out_of_memory&cpu_max=20&evil=1", shared="true"

@@ -113,3 +113,12 @@ def test_page_of_pending_tasks_is_that_of_their_array(backend: FakeBackend) -> N
 @pytest.mark.parametrize("shown_id", ["4800_[", "4800_[]", "4800_[x]", "_[1-2]", "4800_[1-2]x", f"4800_[{'1' * 4001}]"])
 def test_id_that_slurm_does_not_write_is_no_id(backend: FakeBackend, shown_id: str) -> None:
     assert 422 == open_portal(backend, "ada").get(f"/api/v2/jobs/{quote(shown_id)}/waiting").status_code
+
+
+def test_report_of_a_pending_job_has_the_reason_of_the_queue(backend: FakeBackend) -> None:
+    record = make_record(9001, state="PENDING", start_seconds=None, end_seconds=None, reason="None")
+    backend.archive.save([make_report(record)])
+
+    report = open_portal(backend, "ada").get("/api/v2/jobs/9001").json()
+
+    assert "Priority" == report["summary"]["record"]["reason"]

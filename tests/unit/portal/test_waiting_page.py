@@ -13,7 +13,7 @@ from slurmscope.cluster.sdiag import Diag
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.jobs.pending.facts import QueueFacts
 from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob
-from slurmscope.portal.pending import needed_facts
+from slurmscope.portal.blockers import needed_facts
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend
 from tests.fakes.reports import HOSTILE_NAME, make_record, make_report

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from slurmscope.core.errors import MalformedAnswer, QueryRejected, ServerBusy, ServerError, SourceError
 from slurmscope.http.client.request import HttpAnswer
 from slurmscope.prometheus.responses import (
+    MAX_SERIES,
     AccessDenied,
     FoundSeries,
     PartialAnswer,
@@ -59,6 +60,15 @@ def test_matrix_is_parsed() -> None:
 
     assert (FoundSeries({"slurm_job": "7"}, (15.0, 30.25), (1.5, 2.0)),) == reply.series
     assert 2 == reply.points
+
+
+def test_answer_with_too_many_series_is_a_query_too_large() -> None:
+    series = b'{"metric":{"slurm_job":"7"},"value":[1,"1"]}'
+    body = b'{"status":"success","data":{"resultType":"vector","result":[%s]}}'
+
+    assert MAX_SERIES == len(parse_answer(answer(body % b",".join([series] * MAX_SERIES))).series)
+    with pytest.raises(QueryTooLarge, match="100,000 series"):
+        parse_answer(answer(body % b",".join([series] * (MAX_SERIES + 1))))
 
 
 def test_vector_is_parsed() -> None:

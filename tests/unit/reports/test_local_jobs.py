@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ from slurmscope.jobs.record import JobRecord
 from slurmscope.reports.find import KnownClusters, Outages, ReportFinder
 from slurmscope.reports.local_jobs import LocalJobs
 from slurmscope.reports.make import ReportMaker
-from slurmscope.reports.scripts import ScriptReader
 from slurmscope.reports.sources import Reporting, open_archive
+from slurmscope.slurm.command import RunCommand
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record, make_report
 
@@ -39,7 +39,9 @@ def _job(job_id: int, days_ago: float = 0.5, **changed: object) -> JobRecord:
     return make_record(job_id, **(times | changed))
 
 
-def make_jobs(accounting: FakeAccounting, archive: SqlArchive | None = None) -> LocalJobs:
+def make_jobs(
+    accounting: FakeAccounting, archive: SqlArchive | None = None, run: RunCommand = lambda _name, _arguments: b""
+) -> LocalJobs:
     maker, outages = ReportMaker(None), Outages()
     reporting = Reporting(
         config=Config((), {}),
@@ -51,7 +53,7 @@ def make_jobs(accounting: FakeAccounting, archive: SqlArchive | None = None) -> 
         outages=outages,
         prometheus=None,
     )
-    return LocalJobs(reporting, ScriptReader(lambda _name, _arguments: b""), lambda: NOW)
+    return LocalJobs(reporting, run, lambda: NOW)
 
 
 def _ids(jobs: LocalJobs, wanted: JobFilter, limit: int = 20) -> list[str]:
@@ -115,3 +117,31 @@ def test_archive_is_enough_while_accounting_fails(archive: SqlArchive) -> None:
     assert (1, "Accounting could not be read: slurmdbd is down") == (len(found.rows), found.problem)
     with pytest.raises(SourceError, match="slurmdbd is down"):
         make_jobs(broken).list_jobs(JobFilter(user="ada"), 20)
+
+
+PENDING = {"state": "PENDING", "start_seconds": None, "end_seconds": None, "reason": "None"}
+
+
+@pytest.mark.parametrize(("answer", "reason"), [(b"Licenses\n", "Licenses"), (b"", "None"), (b"\n \n", "None")])
+def test_pending_job_has_the_reason_that_squeue_prints(answer: bytes, reason: str) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(name: str, arguments: Sequence[str]) -> bytes:
+        asked.append((name, *arguments))
+        return answer
+
+    report = make_jobs(FakeAccounting([_job(7, 0.5, **PENDING), _job(8)]), run=run).report("7")
+
+    assert report
+    assert reason == report.record.reason
+    assert [("squeue", "--noheader", "--states=PENDING", "--jobs=7", "--format=%r")] == asked
+
+
+def test_pending_job_is_reported_without_squeue() -> None:
+    def run(_name: str, _arguments: Sequence[str]) -> bytes:
+        raise SourceError("squeue is missing")
+
+    report = make_jobs(FakeAccounting([_job(7, 0.5, **PENDING)]), run=run).report("7", "lab")
+
+    assert report
+    assert "None" == report.record.reason

@@ -17,7 +17,8 @@ from slurmscope.jobs.queries import (
 )
 from slurmscope.jobs.series import Curves, JobSpan, Series, SeriesQuery, Totals
 from slurmscope.jobs.traced_processes import MAX_PROCESSES
-from slurmscope.reports.make import TRACED_JOBS_AT_ONCE, Measurements, measure
+from slurmscope.reports.make import MAX_JOB_SERIES, MAX_NODE_SERIES, TRACED_JOBS_AT_ONCE, Measurements, measure
+from tests.fakes.reporting import FakeSeries
 from tests.fakes.reports import START, make_record
 
 LATER = len(TRACED_TOTALS) + len(TRACED_CURVES) + len(TRACED_BY_NODE)
@@ -176,3 +177,22 @@ def test_jobs_without_gpus_cost_no_query_for_each_gpu() -> None:
     measure(series, [make_record(1)], now_seconds=START + 10_000.0, until=0.0)
 
     assert not {query.metric for query in GPU_TOTALS.values()} & {metric for metric, _ in series.queries}
+
+
+class LyingSeries(FakeSeries):
+    """Return thousands of series of one job, and as many of another for which they are not too many."""
+
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        many: dict[tuple[str, ...], float] = {
+            (f"n{number}",): 1.0 for number in range(MAX_JOB_SERIES + 2 * MAX_NODE_SERIES)
+        }
+        return Totals({span.job_id: many for span in spans} if len(wanted.by) == 1 else {})
+
+
+def test_more_series_than_a_job_can_have_are_dropped() -> None:
+    records = [make_record(1, node_count=1), make_record(2, node_count=2)]
+
+    found = measure(LyingSeries(), records, now_seconds=START + 9000.0, until=0.0)
+
+    assert {2} == {job for by_job in found.totals.values() for job in by_job}
+    assert (True, False) == (found.is_incomplete(1), found.is_incomplete(2))

@@ -24,6 +24,10 @@ def test_the_node_is_named_by_its_host(text: str, address: str, nodes: list[str]
     assert (address, nodes) == (str(target), list(target.nodes))
 
 
+def test_blanks_separate_the_names_of_nodes_as_in_slurm() -> None:
+    assert ("a", "b") == parse_target("a b=http://n1").nodes
+
+
 @pytest.mark.parametrize("url", ["http://10.0.0.7", "http://[::1]:80", "http://localhost:1", "unix:/run/agent"])
 def test_address_without_a_name_needs_one(url: str) -> None:
     with pytest.raises(ValueError, match="write NODE="):
@@ -36,7 +40,6 @@ def test_address_without_a_name_needs_one(url: str) -> None:
         "n1",
         "ftp://n1",
         "http://user:secret@n1/",
-        "a b=http://n1",
         "=http://n1",
         "n1=",
         "n[1-2=http://n1",

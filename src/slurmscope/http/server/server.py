@@ -29,7 +29,7 @@ from slurmscope.http.server.address import ListenHost, bound_address, open_liste
 from slurmscope.http.server.connection import Connection, ConnectionLimits, Readiness, Serving
 from slurmscope.http.server.gate import open_gate
 from slurmscope.http.server.page_slots import find_rivals
-from slurmscope.http.server.request import UNKNOWN_PID, PeerCredentials
+from slurmscope.http.server.request import UNKNOWN_PID, PeerCredentials, peer_group
 from slurmscope.http.server.response import App, FindUpload, RequestCounters, head_bytes, text_response
 
 logger = logging.getLogger(__name__)
@@ -179,6 +179,8 @@ class Server:
             clock=self._serving.clock,
         )
         self._connections: set[Connection] = set()
+        self._ending: set[Connection] = set()
+        """Those that were cut to make room, until their threads end."""
         self._changed = threading.Condition()
         self._serving_thread: threading.Thread | None = None
         self._is_stopping = False
@@ -296,12 +298,13 @@ class Server:
         with contextlib.suppress(OSError):
             # Otherwise the small last chunk waits for the client's acknowledgement of the one before.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(sock, peer, self._serving, credentials)
         with self._changed:
-            has_room = self._make_room(connection.group)
-            if has_room:
+            # Refused without more ado: a flood of connections must not delay those of others.
+            connection = None
+            if self._make_room(peer_group(peer, credentials)):
+                connection = Connection(sock, peer, self._serving, credentials)
                 self._connections.add(connection)
-        if not has_room:
+        if connection is None:
             self._refuse(sock)
             return
         self._start_thread(connection)
@@ -328,22 +331,31 @@ class Server:
     def _discard(self, connection: Connection) -> None:
         with self._changed:
             self._connections.discard(connection)
+            self._ending.discard(connection)
             self._changed.notify_all()
 
     def _make_room(self, group: str) -> bool:
-        def find() -> list[Connection]:
-            return find_rivals(self._connections, group, self._max_connections)
+        """Return whether there is room for a connection; one of those that must go is cut, and ends a moment later."""
+        rivals = find_rivals(self._connections, group, self._max_connections)
+        if not rivals:
+            return True
+        if not self._cut_longest_waiting(rivals):
+            return False
+        # Nobody waits for the end of what a greedy address is cut: that would delay the connections of others.
+        is_greedy = len(self._connections) + 1 < self._max_connections
+        return self._changed.wait_for(self._is_ending_few, 0 if is_greedy else _ROOM_SECONDS)
 
-        rivals = find()
-        return not rivals or (
-            self._cut_longest_waiting(rivals) and self._changed.wait_for(lambda: not find(), _ROOM_SECONDS)
-        )
+    def _is_ending_few(self) -> bool:
+        return len(self._ending) <= self._max_connections // 8 + 1
 
     def _cut_longest_waiting(self, connections: Iterable[Connection]) -> bool:
         waiting = [(since, c) for c in connections if (since := c.stalled_since) is not None]
         if not waiting:
             return False
-        min(waiting, key=lambda pair: pair[0])[1].cut()
+        connection = min(waiting, key=lambda pair: pair[0])[1]
+        connection.cut()
+        self._connections.discard(connection)
+        self._ending.add(connection)
         return True
 
     def _refuse(self, sock: socket.socket) -> None:

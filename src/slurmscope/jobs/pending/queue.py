@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from slurmscope.core.errors import MalformedAnswer
+from slurmscope.core.errors import MalformedAnswer, SourceError
 from slurmscope.core.tres import parse_tres
 from slurmscope.slurm.arrays import parse_tasks
+from slurmscope.slurm.cluster_names import run_in_cluster
 from slurmscope.slurm.command import RunCommand
 
 Key = TypeVar("Key", bound=Hashable)
@@ -272,6 +273,16 @@ _MAX_TIME = 1 << 33
 def read_pending(run: RunCommand, separator: str, *, now_seconds: float, cluster: str = "") -> PendingQueue:
     """Run squeue and return the queue; ``now_seconds`` is the time to put on it."""
     return parse_pending(run("squeue", arguments(separator)), separator, now_seconds=now_seconds, cluster=cluster)
+
+
+def read_reason(run: RunCommand, job_id: int, cluster: str = "") -> str:
+    """Return why a job is pending now; empty if it is not pending, or cannot be read."""
+    arguments = ("--noheader", "--states=PENDING", f"--jobs={job_id}", "--format=%r")
+    try:
+        answer = (run_in_cluster(run, cluster) if cluster else run)("squeue", arguments)
+    except SourceError:
+        return ""
+    return next((line.strip() for line in answer.decode("utf-8", "replace").splitlines() if line.strip()), "")
 
 
 def arguments(separator: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from datetime import UTC, tzinfo
 from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.jobs.exit_status import LAST_SIGNAL
 from slurmscope.jobs.failure import TITLE as FAILURE
-from slurmscope.jobs.failure import failure_rows
+from slurmscope.jobs.failure import explain_failure, failure_rows
 from slurmscope.jobs.rating import Rating, rate_use, rated_job
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
@@ -23,11 +23,12 @@ from slurmscope.jobs.render.tables import make_node_table, source_sections
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Finding, Subject
 from slurmscope.jobs.summary import Coverage, FilesystemSummary, JobSummary
-from slurmscope.slurm.states import WAITING_STATES
 
 NONE_REQUESTED = "none requested"
 CONSEQUENCES = "Follows from this:"
 """Heading of what a finding explains, in every rendering."""
+
+_SHOWN_SHARED_BYTES = 1 << 20
 
 _MEMORY_NOTE = (
     "The values differ because the kernel also charges the file cache, which it reclaims when memory gets scarce, "
@@ -84,6 +85,7 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
     rows = (
         LabelledText("Job", f"{record.shown_id} on {record.cluster}" if record.cluster else record.shown_id),
         LabelledText("Federated job", _federated(record)),
+        LabelledText("Part of", _whole_job(record)),
         LabelledText("Name", record.name),
         LabelledText("User, account", f"{record.user}, {record.account}"),
         LabelledText("Partition, QOS", ", ".join(filter(None, (record.partition, record.qos)))),
@@ -93,7 +95,7 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
         LabelledText("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "unknown"),
         LabelledText("GPUs", _gpus(record)),
         *_times(report, zone),
-        LabelledText("Restarts", str(record.restarts) if record.restarts else ""),
+        LabelledText("Restarts", f"{record.restarts}; the numbers are of one run" if record.restarts else ""),
         LabelledText("Submitted as", record.submit_line),
         LabelledText("Directory", record.work_dir),
     )
@@ -103,7 +105,7 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
 def pending_rows(report: JobReport) -> tuple[LabelledText, ...]:
     """Explain why a job is pending, and what its user can do; none for a job that has started or ended."""
     record = report.record
-    if record.state not in WAITING_STATES or record.has_ended or record.start_seconds is not None:
+    if not record.is_pending:
         return ()
     # Other reports do without it.
     from slurmscope.jobs.pending.reasons import explain_reason
@@ -121,6 +123,13 @@ def pending_rows(report: JobReport) -> tuple[LabelledText, ...]:
 def _federated(record: JobRecord) -> str:
     parts = record.federated
     return f"local job ID {parts.local_id}, submitted to cluster {parts.origin} of the federation" if parts else ""
+
+
+def _whole_job(record: JobRecord) -> str:
+    if record.het_job_id is None or record.het_offset is None:
+        return ""
+    other = f"{record.het_job_id}+{1 if record.het_offset == 0 else 0}"
+    return f"heterogeneous job {record.het_job_id}; other parts, such as {other}, have reports of their own"
 
 
 def gauges(report: JobReport) -> tuple[Gauge, ...]:
@@ -165,7 +174,11 @@ def no_findings(report: JobReport) -> str:
     if report.record.start_seconds is None:
         return "No findings: the job has not run."
     if report.record.state == "FAILED":
-        return "No findings: what the job used does not explain why it failed."
+        failure = explain_failure(report)
+        # An exit code of 1 or 2 is any error.
+        is_named = failure is not None and (bool(failure.exit_signal) or (failure.exit_code or 0) > 2)
+        unexplained = "No findings: what the job used does not explain why it failed."
+        return "No findings about what the job used." if is_named else unexplained
     if _is_short(report):
         return _too_short(report)
     if not report.record.has_ended:
@@ -201,11 +214,13 @@ def memory_rows(report: JobReport) -> tuple[LabelledText, ...]:
     """List the job's memory in three ways, beside what was requested."""
     memory = report.summary.memory
     is_whole = memory.slurm_peak_is_whole or memory.slurm_peak_bytes is None
+    shared = memory.shared_peak_bytes or 0.0
     return (
         LabelledText(
             "Requested", format_bytes(memory.requested_bytes) if memory.requested_bytes is not None else "unknown"
         ),
         LabelledText("Needed (anonymous and shared)", format_bytes(memory.working_peak_bytes)),
+        *([LabelledText("Of it shared, or in tmpfs", format_bytes(shared))] if shared >= _SHOWN_SHARED_BYTES else []),
         LabelledText("Charged by the kernel", format_bytes(memory.charged_peak_bytes)),
         LabelledText(
             "Slurm's MaxRSS",

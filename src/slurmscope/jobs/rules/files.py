@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from slurmscope.core.units import format_bytes, format_some
+from slurmscope.core.units import format_bytes, format_ratio, format_seconds, format_some
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds
 from slurmscope.jobs.summary import IoSummary, JobSummary
+
+LARGE_CALL_BYTES = float(64 << 10)
+"""With this much data in each call on average, the kernel copies data: that takes its time."""
 
 
 def _moved_bytes(io: IoSummary) -> float | None:
@@ -13,13 +16,13 @@ def _moved_bytes(io: IoSummary) -> float | None:
 
 
 def _scratch_unused(summary: JobSummary, values: Thresholds) -> Match | None:
-    moved = _moved_bytes(summary.io)
+    moved = summary.io.storage_bytes
     if summary.io.uses_scratch is not False or moved is None or not summary.coverage.is_good:
         return None
     if moved < values["min_moved_bytes"]:
         return None
     return Match(
-        explanation=f"The job read and wrote {format_bytes(moved)}, and had no file on scratch open.",
+        explanation=f"The job moved {format_bytes(moved)} from and to file systems, and had no file on scratch open.",
         numbers={"moved_bytes": moved},
     )
 
@@ -67,6 +70,23 @@ def _tiny_requests(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
+def _kernel_time(summary: JobSummary, values: Thresholds) -> Match | None:
+    io, cpu, moved = summary.io, summary.cpu, _moved_bytes(summary.io)
+    if cpu.user_seconds is None or cpu.system_seconds is None or moved is None or not summary.coverage.is_good:
+        return None
+    calls = (io.reads or 0.0) + (io.writes or 0.0)
+    ratio = cpu.system_seconds / max(1.0, cpu.user_seconds + cpu.system_seconds)
+    if cpu.system_seconds < values["min_system_seconds"] or ratio < values["min_system_ratio"]:
+        return None
+    if moved / max(1.0, calls) >= LARGE_CALL_BYTES:
+        return None
+    return Match(
+        explanation=f"{format_seconds(cpu.system_seconds)} of CPU time ({format_ratio(ratio)}) were spent in the "
+        f"kernel, which transferred {format_bytes(moved)} in {format_some(calls, 'call')}.",
+        numbers={"system_seconds": cpu.system_seconds, "system_ratio": ratio, "moved_bytes": moved, "calls": calls},
+    )
+
+
 RULES = (
     Rule(
         id="small_files",
@@ -82,7 +102,7 @@ RULES = (
             Threshold("min_open_files", "count", 1000.0, "Ignore jobs with fewer open files."),
             Threshold("min_bytes_per_file", "bytes", 5e6, "Report jobs that transfer less than this per file."),
         ),
-        explains=("metadata_storm",),
+        explains=("metadata_storm", "kernel_time"),
     ),
     Rule(
         id="metadata_storm",
@@ -93,6 +113,7 @@ RULES = (
         advice="Open files once and keep them open, do not list large directories in a loop, and pack many small files "
         "into an archive. Such jobs slow down the file system for all users.",
         check=_metadata_storm,
+        explains=("kernel_time",),
         min_run_seconds=60.0,
         thresholds=(Threshold("max_operations_per_second", "per second", 100.0, "Report a higher mean over the run."),),
     ),
@@ -104,6 +125,7 @@ RULES = (
         needs="bytes and number of read and write calls on every node",
         advice="Use buffers of a megabyte or more, and do not flush after every line.",
         check=_tiny_requests,
+        explains=("kernel_time",),
         min_run_seconds=60.0,
         thresholds=(
             Threshold(
@@ -114,11 +136,26 @@ RULES = (
         ),
     ),
     Rule(
+        id="kernel_time",
+        title="Much kernel time for little data",
+        subject=Subject.FILES,
+        severity=Severity.WARNING,
+        needs="CPU time in the kernel, bytes and number of read and write calls, on every node",
+        advice="Many small files, a call for each line, or many short processes take more time in the kernel than in "
+        "the program. Pack small files into an archive or a database file, and start fewer processes.",
+        check=_kernel_time,
+        min_run_seconds=60.0,
+        thresholds=(
+            Threshold("min_system_ratio", "ratio", 0.4, "Report jobs that spent this share of their CPU time there."),
+            Threshold("min_system_seconds", "seconds", 60.0, "Ignore less time in the kernel."),
+        ),
+    ),
+    Rule(
         id="scratch_unused",
         title="Scratch was not used",
         subject=Subject.FILES,
         severity=Severity.INFO,
-        needs="open files, and bytes read and written, on every node",
+        needs="open files, and bytes from and to file systems, on every node",
         advice="Work on scratch, which is built for large amounts of data, and copy results back at the end.",
         check=_scratch_unused,
         thresholds=(Threshold("min_moved_bytes", "bytes", float(1 << 30), "Ignore jobs that read and write less."),),

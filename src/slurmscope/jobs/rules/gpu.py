@@ -8,7 +8,7 @@ from dataclasses import replace
 from slurmscope.core.units import format_bytes, format_ratio, format_some
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, was_suspended
 from slurmscope.jobs.suggestions import fewer_gpus_line
-from slurmscope.jobs.summary import JobSummary
+from slurmscope.jobs.summary import GpuWork, JobSummary
 
 
 def _utilization(summary: JobSummary) -> float | None:
@@ -68,8 +68,14 @@ def _gpu_low(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
+def _work(summary: JobSummary) -> GpuWork:
+    """Return what the GPUs counted over the run; nothing where others used them too, or a part is missing."""
+    gpu = summary.gpu
+    return gpu.work if gpu.coverage.is_good and not gpu.is_shared else GpuWork()
+
+
 def _tensor_unused(summary: JobSummary, values: Thresholds) -> Match | None:
-    work = summary.gpu.work
+    work = _work(summary)
     if work.fp32_ratio is None or work.tensor_ratio is None:
         return None
     if work.fp32_ratio < values["min_fp32_ratio"] or work.tensor_ratio >= values["max_tensor_ratio"]:
@@ -82,7 +88,7 @@ def _tensor_unused(summary: JobSummary, values: Thresholds) -> Match | None:
 
 
 def _busy_without_work(summary: JobSummary, values: Thresholds) -> Match | None:
-    work = summary.gpu.work
+    work = _work(summary)
     if work.busy_ratio is None or work.sm_ratio is None:
         return None
     if work.busy_ratio < values["min_busy_ratio"] or work.sm_ratio >= values["max_sm_ratio"]:
@@ -95,7 +101,7 @@ def _busy_without_work(summary: JobSummary, values: Thresholds) -> Match | None:
 
 
 def _memory_bound(summary: JobSummary, values: Thresholds) -> Match | None:
-    ratio = summary.gpu.work.dram_ratio
+    ratio = _work(summary).dram_ratio
     if ratio is None or ratio < values["min_bandwidth_ratio"]:
         return None
     return Match(

@@ -36,6 +36,8 @@ from slurmscope.jobs.suggestions import (
 from slurmscope.jobs.summary import JobSummary
 
 MIN_GROWTH_RATIO = 1.3
+MIN_TMPFS_RATIO = 0.3
+"""Shared memory is mentioned from this share of the needed memory on."""
 
 _GIB = float(1 << 30)
 _UNMEASURED_ADVICE = (
@@ -127,7 +129,8 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
     ratio, peak, limit, node, cpus = worst
     return Match(
         explanation=f"On {node} the job needed {format_bytes(peak)} of its limit of {format_bytes(limit)} "
-        f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}",
+        f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}"
+        f"{_tmpfs_sentence(summary)}",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
         suggestion=memory_line_for(summary, fit_node(summary, suggest_memory_bytes(peak)), cpus),
     )
@@ -147,7 +150,7 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     which = "a step exceeded its own memory limit" if is_step else "the job exceeded its memory limit"
     return Match(
         explanation=f"The kernel killed a process because {which}{count}.{had}"
-        f"{in_all if is_step else _need_sentence(summary)}"
+        f"{in_all if is_step else _need_sentence(summary)}{_tmpfs_sentence(summary)}"
         f"{ended if summary.record.state == 'COMPLETED' else ''}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
         suggestion=_more(summary),
@@ -163,6 +166,14 @@ def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
         numbers={"peak_bytes": exceeded, "requested_bytes": requested, "used_ratio": exceeded / requested},
         suggestion=_more(summary),
     )
+
+
+def _tmpfs_sentence(summary: JobSummary) -> str:
+    """Say where much of the memory is in files: deleting them, or writing them to disk, frees it."""
+    shared, count = summary.memory.shared_peak_bytes or 0.0, max(1, summary.record.node_count)
+    if shared / count < MIN_TMPFS_RATIO * needed_node_bytes(summary) or not shared:
+        return ""
+    return f" {format_bytes(shared)} were shared memory or files in tmpfs, such as /dev/shm, which count as memory."
 
 
 def _more(summary: JobSummary) -> str:

@@ -231,7 +231,7 @@ def _tiny_requests(plan: _Plan) -> NodeWorkload:
         plan.node.files, input_bytes=0.0, read_bytes_per_second=piece * 1500, write_bytes_per_second=piece * 6000,
         piece_bytes=piece,
     )  # fmt: skip
-    return replace(plan.node, files=files)
+    return replace(plan.node, files=files, work=replace(plan.node.work, system_ratio=0.6))
 
 
 def _no_scratch(plan: _Plan) -> NodeWorkload:

@@ -128,6 +128,8 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_io_write_bytes_total": _one(NodeWorkload.written_bytes),
         "jobs_io_reads_total": _one(lambda node, at: node.read_bytes(at) // node.files.piece_bytes),
         "jobs_io_writes_total": _one(lambda node, at: node.written_bytes(at) // node.files.piece_bytes),
+        "jobs_storage_read_bytes_total": _one(NodeWorkload.read_bytes),
+        "jobs_storage_write_bytes_total": _one(NodeWorkload.written_bytes),
         "jobs_distinct_files": _one(lambda node, _at: node.files.open_files),
         "jobs_uses_scratch": _one(lambda node, _at: float(node.files.uses_scratch)),
         "jobs_threads": WorkloadMetric(("state",), _thread_states),

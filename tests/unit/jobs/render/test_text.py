@@ -215,7 +215,7 @@ def test_state_says_how_it_ended() -> None:
     text = render_text(make_report(record))
 
     assert "State           FAILED (exit code 2, signal 9, NonZeroExitCode)" == _line(text, "State")
-    assert "Restarts        1" == _line(text, "Restarts")
+    assert "Restarts        1; the numbers are of one run" == _line(text, "Restarts")
 
 
 def test_number_that_is_no_signal_is_not_called_one() -> None:
@@ -228,6 +228,30 @@ def test_job_that_failed_without_findings_is_not_called_fine() -> None:
     report = make_report(make_record(state="FAILED", exit_code=1), findings=())
 
     assert "what the job used does not explain why it failed" in render_text(report)
+
+
+def test_named_cause_is_not_called_unexplained() -> None:
+    text = render_text(make_report(make_record(state="FAILED", exit_code=0, exit_signal=11), findings=()))
+
+    assert "SIGSEGV" in text
+    assert "does not explain" not in text
+    assert "No findings about what the job used." in text
+
+
+def test_part_of_a_heterogeneous_job_says_that_there_are_others() -> None:
+    text = " ".join(render_text(make_report(make_record(het_job_id=4711, het_offset=0))).split())
+
+    assert "Part of heterogeneous job 4711; other parts, such as 4711+1, have reports of their own" in text
+    assert "such as 4711+0" in " ".join(render_text(make_report(make_record(het_job_id=4711, het_offset=1))).split())
+
+
+def test_files_in_tmpfs_are_named_in_the_memory_of_a_job() -> None:
+    report = make_report()
+    memory = replace(report.summary.memory, shared_peak_bytes=float(1 << 30))
+    text = render_text(replace(report, summary=replace(report.summary, memory=memory)))
+
+    assert "Of it shared, or in tmpfs      1 GiB" == _line(text, "Of it shared")
+    assert "tmpfs" not in render_text(report)
     assert "needs to change" not in render_text(report)
 
 

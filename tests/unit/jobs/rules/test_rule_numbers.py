@@ -16,6 +16,7 @@ from tests.fakes.job_summaries import (
     GIB,
     all_findings,
     covered,
+    in_kernel,
     make_summary,
     with_cores,
     with_gpus,
@@ -146,8 +147,14 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
         ),
         ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.88)), {"dram_ratio": 0.88}, ["88 %"]),
         (
+            "kernel_time",
+            in_kernel(27.0, 73.0, 240_000),
+            {"system_seconds": 73.0, "system_ratio": 0.73, "moved_bytes": 120_000 * 1024.0, "calls": 240_000.0},
+            ["1 min 13 s", "73 %", "117 MiB", "240,000 calls"],
+        ),
+        (
             "scratch_unused",
-            with_io(uses_scratch=False, read_bytes=GIB, write_bytes=2 * GIB),
+            with_io(uses_scratch=False, storage_bytes=3 * GIB),
             {"moved_bytes": 3 * GIB},
             ["3 GiB"],
         ),
@@ -220,7 +227,8 @@ MIN_RUN_SECONDS = [
     ("gpu_memory_bound", 300.0, with_gpus(work=GpuWork(dram_ratio=1.0))),
     ("metadata_storm", 60.0, with_io(metadata_operations=1e9)),
     ("tiny_requests", 60.0, with_io(**BUSY_FILES)),
-    ("scratch_unused", 300.0, with_io(uses_scratch=False, read_bytes=2 * GIB, write_bytes=0.0)),
+    ("scratch_unused", 300.0, with_io(uses_scratch=False, storage_bytes=2 * GIB)),
+    ("kernel_time", 60.0, in_kernel(31.0, 73.0, 240_000)),
     ("node_imbalance", 300.0, with_nodes(4.0, 0.0)),
     ("too_many_nodes", 300.0, make_summary(record={"node_count": 2})),
 ]

@@ -9,12 +9,13 @@ import pytest
 
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import judge
-from slurmscope.jobs.rule import Severity
-from slurmscope.jobs.summary import Coverage, GpuWork, JobSummary, NodeSummary, UsedShare
+from slurmscope.jobs.rule import Finding, Severity
+from slurmscope.jobs.summary import Coverage, GpuWork, HeldGpu, JobSummary, NodeSummary, UsedShare
 from tests.fakes.job_summaries import (
     GIB,
     all_findings,
     covered,
+    in_kernel,
     make_summary,
     with_cores,
     with_gpus,
@@ -22,6 +23,7 @@ from tests.fakes.job_summaries import (
     with_nodes,
 )
 from tests.fakes.reports import make_record
+from tests.fakes.resubmission import header
 
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
@@ -227,6 +229,8 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("gpu_memory_bound", worked(dram=0.7), INFO),
     ("gpu_memory_bound", worked(dram=0.699), None),
     ("gpu_memory_bound", worked(busy=1.0), None),
+    ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.9), coverage=covered(run_ratio=0.5)), None),
+    ("gpu_memory_bound", with_gpus(work=GpuWork(dram_ratio=0.9), devices=(HeldGpu(node="n1", gpu="0", jobs=2),)), None),
     ("gpu_held_without_process", with_gpus(held_idle=0), None),
     ("gpu_held_without_process", with_gpus(0, held_idle=1), None),
     ("gpu_held_without_process", with_gpus(1, held_idle=1), CRITICAL),
@@ -234,12 +238,25 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("gpu_held_without_process", with_gpus(held_idle=2), CRITICAL),
     ("gpu_held_without_process", replace(with_gpus(held_idle=2), run_seconds=299.0), None),
     # scratch_unused: 1 GiB and more, elsewhere; from 300 s on.
-    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=0.0), INFO),
-    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB - 2, write_bytes=1.0), None),
-    ("scratch_unused", with_io(uses_scratch=True, read_bytes=GIB, write_bytes=0.0), None),
-    ("scratch_unused", with_io(uses_scratch=None, read_bytes=GIB, write_bytes=0.0), None),
-    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=None), None),
-    ("scratch_unused", replace(with_io(uses_scratch=False, read_bytes=GIB, write_bytes=0.0), run_seconds=9.0), None),
+    ("scratch_unused", with_io(uses_scratch=False, storage_bytes=GIB), INFO),
+    ("scratch_unused", with_io(uses_scratch=False, storage_bytes=GIB - 1), None),
+    ("scratch_unused", with_io(uses_scratch=True, storage_bytes=GIB), None),
+    ("scratch_unused", with_io(uses_scratch=None, storage_bytes=GIB), None),
+    # Pipes, /dev/null, /dev/zero and tmpfs: file systems moved nothing.
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=9 * GIB, write_bytes=9 * GIB, storage_bytes=0.0), None),
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=GIB), None),
+    ("scratch_unused", replace(with_io(uses_scratch=False, storage_bytes=GIB), run_seconds=9.0), None),
+    # kernel_time: 120,000 files of 1 KiB, with 73 s in the kernel and 31 s in the program.
+    ("kernel_time", in_kernel(31.0, 73.0, 240_000), WARNING),
+    ("kernel_time", in_kernel(90.0, 60.0, 240_000), WARNING),
+    ("kernel_time", in_kernel(90.1, 60.0, 240_000), None),
+    ("kernel_time", in_kernel(31.0, 59.9, 240_000), None),
+    # 120,000 KiB in 1,875 calls are 64 KiB each: the kernel copies data.
+    ("kernel_time", in_kernel(31.0, 73.0, 1875), None),
+    ("kernel_time", in_kernel(31.0, 73.0, 1876), WARNING),
+    ("kernel_time", replace(in_kernel(31.0, 73.0, 240_000), run_seconds=59.0), None),
+    ("kernel_time", in_kernel(None, 73.0, 240_000), None),
+    ("kernel_time", in_kernel(31.0, None, 240_000), None),
     # small_files: from 1,000 files on, below 5 MB for each.
     ("small_files", with_io(peak_open_files=1000.0, read_bytes=4e9, write_bytes=999_999_999.0), WARNING),
     ("small_files", with_io(peak_open_files=1000.0, read_bytes=4e9, write_bytes=1e9), None),
@@ -433,3 +450,83 @@ def test_one_cause_is_reported_once(summary: JobSummary, rule: str, silent: set[
 
     assert rule in rules
     assert set() == rules & silent
+
+
+@pytest.mark.parametrize(("shared", "is_named"), [(None, False), (1.79 * GIB, False), (1.81 * GIB, True)])
+def test_files_in_tmpfs_are_named_where_memory_ran_out(shared: float | None, is_named: bool) -> None:
+    # 6 GiB were needed: three tenths are 1.8 GiB.
+    memory = {"oom_kills": 1, "shared_peak_bytes": shared}
+    (finding,) = (each for each in judge(make_summary(memory=memory)) if each.rule == "oom_kill")
+
+    assert is_named == ("1.81 GiB were shared memory or files in tmpfs, such as /dev/shm" in finding.explanation)
+
+
+@pytest.mark.parametrize("rule", ["tiny_requests", "metadata_storm", "small_files"])
+def test_what_floods_the_kernel_explains_its_time(rule: str) -> None:
+    summary = in_kernel(100.0, 900.0, 10_000_000)
+    io = replace(summary.io, metadata_operations=1e9 if rule == "metadata_storm" else None)
+    if rule != "tiny_requests":
+        io = replace(io, reads=240_000.0)
+    if rule == "small_files":
+        io = replace(io, peak_open_files=1e5)
+
+    assert [(rule, ["kernel_time"])] == [
+        (finding.rule, [each.rule for each in finding.consequences]) for finding in judge(replace(summary, io=io))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "is_named"),
+    # Twice 8 GiB fit on a node of 32 GiB, and not on one of 12 GiB; without its size nothing can be said.
+    [(32 * GIB, False), (12 * GIB, True), (8 * GIB, True), (None, False)],
+)
+def test_size_of_a_node_is_named_where_it_limits_the_next_request(size: float | None, is_named: bool) -> None:
+    summary = replace(make_summary(record={"state": "OUT_OF_MEMORY"}), node_memory_bytes=size)
+    (finding,) = (each for each in judge(summary) if each.rule == "oom_kill")
+
+    assert is_named == ("A node has" in finding.explanation)
+
+
+def test_memory_per_gpu_is_that_of_the_gpus_of_a_node() -> None:
+    # 8 GiB for the two GPUs of each of two nodes; twice as much is 8 GiB for each GPU.
+    record = {
+        "state": "OUT_OF_MEMORY", "node_count": 2, "nodes": ("n1", "n2"), "cpus": 8,
+        "gres": (Gres(name="gpu", count=4),), "submit_line": "sbatch --gpus-per-node=2 --mem-per-gpu=4G x.sh",
+    }  # fmt: skip
+    summary = make_summary(record=record, memory={"requested_bytes": 16 * GIB})
+
+    assert "#SBATCH --mem-per-gpu=8G" == found_in(summary, "oom_kill").suggestion
+    assert ("#SBATCH --mem-per-gpu=8G",) == header(summary)
+
+
+def test_memory_per_core_is_not_suggested_where_cores_are_unknown() -> None:
+    record = {"state": "OUT_OF_MEMORY", "cpus": None, "submit_line": "sbatch --mem-per-cpu=2G x.sh"}
+
+    assert "" == found_in(make_summary(record=record), "oom_kill").suggestion
+
+
+@pytest.mark.parametrize(("state", "is_said"), [("COMPLETED", True), ("FAILED", False), ("RUNNING", False)])
+def test_job_that_completed_after_an_oom_kill_may_lack_results(state: str, is_said: bool) -> None:
+    finding = found_in(make_summary(record={"state": state}, memory={"oom_kills": 1}), "oom_kill")
+
+    assert is_said == ("its results may be incomplete" in finding.explanation)
+
+
+def test_memory_that_was_not_measured_throughout_is_not_near_its_limit() -> None:
+    nodes = (NodeSummary(node="n1", cpus=4.0, working_peak_bytes=8 * GIB, limit_bytes=8 * GIB),)
+    measured, other = make_summary(nodes=nodes), make_summary(nodes=nodes, memory={"coverage": covered(1, 0.5)})
+
+    assert "memory_near_limit" in {finding.rule for finding in judge(measured)}
+    assert "memory_near_limit" not in {finding.rule for finding in judge(other)}
+
+
+def found_in(summary: JobSummary, rule: str) -> Finding:
+    (finding,) = (each for each in judge(summary) if each.rule == rule)
+    return finding
+
+
+@pytest.mark.parametrize(("growth", "is_said"), [(1.3, True), (1.29, False), (None, False)])
+def test_growth_is_mentioned_beside_an_oom_kill(growth: float | None, is_said: bool) -> None:
+    finding = found_in(make_summary(memory={"oom_kills": 1, "growth_ratio": growth}), "oom_kill")
+
+    assert is_said == ("Its memory grew until the end" in finding.explanation)

@@ -54,7 +54,7 @@ EXPECTED: dict[WorkloadKind, set[str]] = {
     WorkloadKind.STOPPED_EARLY: {"stopped_early(cpu_idle)", "stopped_early(cpu_idle, cpu_uneven_over_time)"},
     WorkloadKind.TOO_SHORT: {"too_short"},
     WorkloadKind.SMALL_FILES: {"small_files"},
-    WorkloadKind.TINY_REQUESTS: {"tiny_requests"},
+    WorkloadKind.TINY_REQUESTS: {"tiny_requests(kernel_time)"},
     WorkloadKind.SCRATCH_UNUSED: {"scratch_unused"},
     WorkloadKind.MANY_THREADS: {"too_many_threads"},
     WorkloadKind.GPU_IDLE: {"gpu_idle"},
@@ -64,8 +64,8 @@ EXPECTED: dict[WorkloadKind, set[str]] = {
     WorkloadKind.NODE_FAILED: {"node_failed"},
 }
 """The findings that jobs of a kind may have, with their consequences in parentheses: reviewed by hand."""
-NOT_MEASURED = {"metadata_storm"}
-"""No agent counts requests to a file system yet."""
+NOT_MEASURED = {"metadata_storm", "gpu_busy_without_work", "gpu_tensor_unused", "gpu_memory_bound"}
+"""No agent counts requests to a file system yet; the simulated GPUs are older than Hopper and have no counters."""
 
 
 def job_of(kind: WorkloadKind, seed: int) -> PastJob:
