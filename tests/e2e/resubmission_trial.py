@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -18,7 +19,7 @@ from typing import Any
 
 from lab import ALICE, SlurmLab
 from lab.config import LabSettings
-from lab.errors import CommandFailed
+from lab.errors import CommandFailed, LabError
 from lab.prometheus import Server, run_prometheus
 from lab.users import find_user
 from lab.waiting import wait_until
@@ -42,6 +43,7 @@ scrape_configs:
 """
 NODES = 6
 PATIENCE_SECONDS = 600.0
+MEASURED_SECONDS = 30.0
 # Each report is a process that takes a core for most of a second.
 REPORTS_AT_ONCE = 2
 POLL_SECONDS = 1.0
@@ -152,14 +154,17 @@ class Bench:
 
     def rows(self) -> Mapping[str, list[str]]:
         """Return accounting's fields by job; many threads share one sacct."""
-        answer = self._shared("sacct", lambda: self.lab.run("sacct", "-nXPa", "-S", "now-1hour", "-o", FIELDS))
+        answer = self._shared("sacct", self._sacct)
         return {row[0]: row for row in (line.split("|") for line in answer.splitlines())}
 
     def ended(self) -> frozenset[str]:
         """Return the jobs whose last numbers Prometheus has."""
-        query = 'jobs_info{has_ended="true"}'
+        query = 'last_over_time(jobs_info{has_ended="true"}[1h])'
         samples = self._shared("jobs_info", lambda: self.prometheus.query(query))
         return frozenset(sample.labels["slurm_job"] for sample in samples)
+
+    def _sacct(self) -> str:
+        return self.lab.run("sacct", "-nXPa", "-S", "now-1hour", "-o", FIELDS, timeout=PATIENCE_SECONDS)
 
     def _shared(self, name: str, ask: Callable[[], Any]) -> Any:
         with self.poll:
@@ -213,13 +218,7 @@ def try_kind(bench: Bench, kind: Kind) -> Trial:
     if kind.action:
         act(bench, kind, job)
     first = follow(bench, kind, job)
-    if kind.script:
-        wait_until(
-            lambda: str(job) in bench.ended(),
-            f"the last numbers of {kind.name}",
-            timeout_seconds=PATIENCE_SECONDS,
-            poll_seconds=POLL_SECONDS,
-        )
+    wait_measured(bench, job)
     trial = Trial(kind=kind, first=first, report=make_report(bench, f"{job}{kind.part}"))
     if not trial.changes:
         return trial
@@ -228,6 +227,17 @@ def try_kind(bench: Bench, kind: Kind) -> Trial:
     except CommandFailed as error:
         return replace(trial, rejection=str(error))
     return replace(trial, second=follow(bench, kind, again))
+
+
+def wait_measured(bench: Bench, job: int) -> None:
+    """Wait for the last numbers of a job; one that was too short for a busy agent, or had no step, has none."""
+    with contextlib.suppress(LabError):
+        wait_until(
+            lambda: str(job) in bench.ended(),
+            f"the last numbers of job {job}",
+            timeout_seconds=MEASURED_SECONDS,
+            poll_seconds=POLL_SECONDS,
+        )
 
 
 def submit(bench: Bench, kind: Kind, options: Mapping[str, str], typed: Mapping[str, str]) -> int:

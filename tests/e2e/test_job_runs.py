@@ -125,9 +125,8 @@ def read_sacct(lab: SlurmLab, job_id: int, *columns: str) -> list[list[str]]:
 
 def is_accounted(lab: SlurmLab, job_id: int) -> bool:
     """Return whether slurmdbd knows the submission of a job, and its end."""
-    return all(
-        partition and end != "Unknown" for partition, end in read_sacct(lab, job_id, "Partition", "End") or [("", "")]
-    )
+    records = read_sacct(lab, job_id, "Partition", "End")
+    return bool(records) and all(partition and end != "Unknown" for partition, end in records)
 
 
 def test_job_that_gives_a_node_back_is_one_run_whose_hours_count_once(site: Site) -> None:
