@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from slurmscope.migrate.reasons import (
     Pages,
-    Reason,
+    DocumentedReason,
     SeriesChange,
     at_least,
     both,
@@ -35,7 +35,7 @@ class OldMetrics:
 
     names: tuple[str, ...]
     note: str = ""
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[DocumentedReason, ...] = ()
     missing: str = ""
     is_volatile: bool = False
 
@@ -71,7 +71,7 @@ class OldSystem:
 
 
 def old(
-    *names: str, note: str = "", reasons: Sequence[Reason] = (), missing: str = "", is_volatile: bool = False
+    *names: str, note: str = "", reasons: Sequence[DocumentedReason] = (), missing: str = "", is_volatile: bool = False
 ) -> OldMetrics:
     return OldMetrics(names=names, note=note, reasons=tuple(reasons), missing=missing, is_volatile=is_volatile)
 
@@ -88,9 +88,11 @@ def _was_rounded(change: SeriesChange, _: Pages) -> bool:
     )
 
 
-_ROUNDED = Reason("exact; it was rounded, without operations below one per second", _was_rounded)
-_MORE_PROCESSES = Reason("all processes of the job count; every second one was skipped", at_least())
-_ENDED = Reason("all processes count, ended ones too, so it never falls; every second one was skipped", at_least())
+_ROUNDED = DocumentedReason("exact; it was rounded, without operations below one per second", _was_rounded)
+_MORE_PROCESSES = DocumentedReason("all processes of the job count; every second one was skipped", at_least())
+_ENDED = DocumentedReason(
+    "all processes count, ended ones too, so it never falls; every second one was skipped", at_least()
+)
 
 CLUSTER_EXPORTER = OldSystem(
     page="cluster-exporter",
@@ -114,7 +116,7 @@ _JOBS = (
     old(
         "jobs_spawned_processes",
         reasons=[
-            Reason(
+            DocumentedReason(
                 "processes of the whole job. It was the number of threads of its first task",
                 lambda change, _: change.now is not None and change.now >= 1,
             )
@@ -124,7 +126,9 @@ _JOBS = (
     old(
         "jobs_thread_count",
         note="`jobs_program_threads` is the sum over all processes of a name",
-        reasons=[Reason("of the process with the most threads of that name; it was the last one found", at_least())],
+        reasons=[
+            DocumentedReason("of the process with the most threads of that name; it was the last one found", at_least())
+        ],
     ),
     old("jobs_user_time", "jobs_system_time", note="same: hundredths of a second"),
     old("jobs_cpu_time_total", note="same: seconds"),
@@ -147,12 +151,12 @@ _JOBS = (
     old(
         "jobs_uses_scratch",
         note="words for scratch are set by `--node.scratch`",
-        reasons=[Reason("it was always 0 in v0.02", lambda change, _: (change.was, change.now) == (0, 1))],
+        reasons=[DocumentedReason("it was always 0 in v0.02", lambda change, _: (change.was, change.now) == (0, 1))],
     ),
     old(
         "jobs_gpus_used",
         reasons=[
-            Reason(
+            DocumentedReason(
                 "one series for each GPU of the job; `0,1` made series for `0`, `,` and `1`",
                 both(without_series, has("gpuid", ",")),
             )
@@ -240,8 +244,10 @@ PSEUDO_EXPORTER = OldSystem(
                     "ram_usage",
                     note="sums of what ps shows, as before. Above 200 groups per user the rest is one series",
                     reasons=[
-                        Reason("`command` is not padded to 16 characters", _was_padded),
-                        Reason("names of users are whole; they were cut, or replaced by the user ID", _was_cut),
+                        DocumentedReason("`command` is not padded to 16 characters", _was_padded),
+                        DocumentedReason(
+                            "names of users are whole; they were cut, or replaced by the user ID", _was_cut
+                        ),
                     ],
                 ),
             ),
@@ -253,7 +259,9 @@ PSEUDO_EXPORTER = OldSystem(
                 old(
                     "ncpus",
                     note="partitions are set by `--collector.jobs.ncpus-partitions`, default `gpus`",
-                    reasons=[Reason("names of users are whole; sacct cut them after nine characters", _was_cut)],
+                    reasons=[
+                        DocumentedReason("names of users are whole; sacct cut them after nine characters", _was_cut)
+                    ],
                 ),
             ),
         ),

@@ -39,7 +39,7 @@ Condition = Callable[[SeriesChange, Pages], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class DocumentedReason:
     """What the documentation says, and the condition under which it explains a change."""
 
     text: str

@@ -9,7 +9,7 @@ from slurmscope.migrate.old_systems import MetricGroup, OldSystem, old
 from slurmscope.migrate.reasons import (
     MIB_FACTOR,
     Pages,
-    Reason,
+    DocumentedReason,
     SeriesChange,
     at_least,
     at_most,
@@ -110,37 +110,41 @@ def _was_norm_shares(change: SeriesChange, pages: Pages) -> bool:
 _DURATION = "same: milliseconds"
 _CREDITS = "read from scredits, which is not part of Slurm"
 
-_WHOLE_JOB = Reason(
+_WHOLE_JOB = DocumentedReason(
     "binary units, and memory of the whole job. It was the request per node or per CPU, whatever the number of nodes",
     _is_whole_job,
 )
-_JSON_MEMORY = Reason(f"{_JSON} had megabytes times 1,000,000,000", factor(_MEGABYTES / 1e9))
-_ARRAYS = Reason(
+_JSON_MEMORY = DocumentedReason(f"{_JSON} had megabytes times 1,000,000,000", factor(_MEGABYTES / 1e9))
+_ARRAYS = DocumentedReason(
     f"every task of an array counts; with {_JSON} pending tasks were one job",
     _counts_tasks,
 )
-_BINARY = Reason(f"binary units; {_JSON} had megabytes", factor(MIB_FACTOR, _MEGABYTES))
-_STATES = Reason(
+_BINARY = DocumentedReason(f"binary units; {_JSON} had megabytes", factor(MIB_FACTOR, _MEGABYTES))
+_STATES = DocumentedReason(
     f"one state for each node, as sinfo shows it in its long form; with {_JSON} it was the base state, so that a "
     "draining node was `mixed`, and before 1.7 `a&b` for a node that sinfo showed in two states",
     both(
         same_total("state", _MEGABYTES), lambda change, pages: "&" in change.labels["state"] or _is_json(change, pages)
     ),
 )
-_IDLE = Reason(f"without nodes that are down or drained, as sinfo counts; {_JSON} counted them", _was_idle_anyway)
-_LOAD = Reason(f"{_JSON} had the load times 100", factor(0.01))
-_ALLOCATED = Reason(
+_IDLE = DocumentedReason(
+    f"without nodes that are down or drained, as sinfo counts; {_JSON} counted them", _was_idle_anyway
+)
+_LOAD = DocumentedReason(f"{_JSON} had the load times 100", factor(0.01))
+_ALLOCATED = DocumentedReason(
     "memory allocated by the scheduler. Up to 1.7 it was the memory that the operating system did not report as free",
     _was_not_free,
 )
-_USABLE = Reason("only on nodes that accept jobs", at_most())
+_USABLE = DocumentedReason("only on nodes that accept jobs", at_most())
 _FEATURES = (
-    Reason(
+    DocumentedReason(
         'true features; the default mode put every job under `feature=""`, in any state. Jobs that request none keep '
         '`feature=""`',
         _is_one_feature,
     ),
-    Reason("without the counts and brackets of a constraint", both(without_series, has("feature", *"[]()*|,"))),
+    DocumentedReason(
+        "without the counts and brackets of a constraint", both(without_series, has("feature", *"[]()*|,"))
+    ),
 )
 
 _JOBS = (
@@ -150,7 +154,7 @@ _JOBS = (
     old(
         "slurm_partition_job_state_total",
         reasons=[
-            Reason(
+            DocumentedReason(
                 'a pending job for several partitions counts in each; it was under `partition="a,b"`',
                 _is_in_each_partition,
             ),
@@ -163,12 +167,12 @@ _JOBS = (
     old(
         "slurm_account_cpu_alloc",
         note="name of releases up to 1.5",
-        reasons=[Reason("only running jobs count; pending ones were added", at_most())],
+        reasons=[DocumentedReason("only running jobs count; pending ones were added", at_most())],
     ),
     old(
         "slurm_account_mem_alloc",
         note="name of releases up to 1.5",
-        reasons=[Reason("only running jobs count; pending ones were added", at_most(MIB_FACTOR)), _WHOLE_JOB],
+        reasons=[DocumentedReason("only running jobs count; pending ones were added", at_most(MIB_FACTOR)), _WHOLE_JOB],
     ),
     old("slurm_job_count_per_state", note="was in the README only"),
     old("slurm_feature_total", reasons=[*_FEATURES, _ARRAYS]),
@@ -230,12 +234,12 @@ _SCHEDULER = (
         "slurm_rpc_msg_type_total_time",
         note="same; microseconds. Help texts of the two times were swapped",
     ),
-    old("slurm_rpc_msg_type_avg_time", reasons=[Reason("total by count, not rounded", truncated)]),
+    old("slurm_rpc_msg_type_avg_time", reasons=[DocumentedReason("total by count, not rounded", truncated)]),
     old("slurm_daemon_thread_count", "slurm_dbd_agent_queue_size"),
     old("slurm_backfill_job_count"),
     old(
         "slurm_backfill_cycle_count",
-        reasons=[Reason("the number of cycles. It was the sum of their microseconds", _is_cycle_counter)],
+        reasons=[DocumentedReason("the number of cycles. It was the sum of their microseconds", _is_cycle_counter)],
     ),
     old("slurm_backfill_cycle_counter", note="same: the number of cycles"),
     old("slurm_backfill_last_depth", note="same; stays without `metrics.compat`"),
@@ -261,7 +265,9 @@ _ACCOUNTS = (
     old(
         "slurm_account_mem_limit",
         reasons=[
-            Reason("binary units; it was 1000 times the megabytes in 1.6.2", factor(MIB_FACTOR, 1000 * MIB_FACTOR))
+            DocumentedReason(
+                "binary units; it was 1000 times the megabytes in 1.6.2", factor(MIB_FACTOR, 1000 * MIB_FACTOR)
+            )
         ],
     ),
     old("slurm_limit_scrape_duration", note=_DURATION, is_volatile=True),
@@ -275,7 +281,7 @@ _ACCOUNTS = (
         note="absent under Slurm's default, the fair tree, where only users have a factor. Stays without "
         "`metrics.compat`",
         reasons=[
-            Reason(
+            DocumentedReason(
                 "the fair-share factor; it was the normalised shares, which are `slurm_account_fairshare_norm_shares`",
                 _was_norm_shares,
             )
@@ -303,7 +309,7 @@ _TRACES = (
         "slurm_proc_write_bytes",
         note="one series per process is `slurm_trace_*`",
         reasons=[
-            Reason(
+            DocumentedReason(
                 "sums over all traced processes of the job; it was the last sample of any node or rank", at_least(0.5)
             )
         ],
@@ -311,7 +317,7 @@ _TRACES = (
     old(
         "slurm_proc_pid",
         note="the host is Slurm's name of the node",
-        reasons=[Reason("the lowest PID of the host", at_most())],
+        reasons=[DocumentedReason("the lowest PID of the host", at_most())],
     ),
 )
 
