@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmscope.migrate.reasons import (
-    Pages,
     DocumentedReason,
+    Pages,
     SeriesChange,
     at_least,
     both,

@@ -8,8 +8,8 @@ import math
 from slurmscope.migrate.old_systems import MetricGroup, OldSystem, old
 from slurmscope.migrate.reasons import (
     MIB_FACTOR,
-    Pages,
     DocumentedReason,
+    Pages,
     SeriesChange,
     at_least,
     at_most,
