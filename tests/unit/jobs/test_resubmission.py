@@ -367,3 +367,13 @@ def test_memory_of_which_a_tenth_was_left_was_enough(peak: float, expected: tupl
     summary = make_summary(record=submitted("--mem=10G"), memory=memory)
 
     assert expected == header(summary, *several(8, peak_bytes=12 * GIB))
+
+
+def test_memory_that_comes_with_the_cores_shrinks_with_them() -> None:
+    # Two of four cores come with 4 of 8 GiB, and 3 GiB x 1.2 were needed.
+    memory = {"working_peak_bytes": 3 * GIB}
+    made = suggest(make_summary(record=submitted("-c4"), busy=0.5, cpu={"peak_cores": 2.0}, memory=memory))
+
+    assert made is not None
+    assert ("#SBATCH --cpus-per-task=2",) == made.lines
+    assert (2, 4 * GIB) == (made.suggested.cpus, made.suggested.memory_bytes)

@@ -530,3 +530,11 @@ def test_growth_is_mentioned_beside_an_oom_kill(growth: float | None, is_said: b
     finding = found_in(make_summary(memory={"oom_kills": 1, "growth_ratio": growth}), "oom_kill")
 
     assert is_said == ("Its memory grew until the end" in finding.explanation)
+
+
+def test_files_in_tmpfs_are_compared_with_the_need_of_a_node() -> None:
+    # 1.5 GiB on each of two nodes that needed 6 GiB each: a quarter.
+    memory = {"oom_kills": 1, "requested_bytes": 16 * GIB, "working_peak_bytes": 12 * GIB, "shared_peak_bytes": 3 * GIB}
+    record = {"node_count": 2, "nodes": ("n1", "n2"), "cpus": 8}
+
+    assert "tmpfs" not in found_in(make_summary(record=record, memory=memory), "oom_kill").explanation
