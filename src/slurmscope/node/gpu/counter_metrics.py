@@ -55,7 +55,7 @@ JOB_ENERGY = counter(
 SOURCE = info(
     "gpu_counters_source_info",
     "What the counters of the GPU are taken from: gpm (hardware counters), samples (the driver's buffer of the "
-    "utilization gauge) or gauge (the gauge every 2 s).",
+    "utilization gauge) or gauge (the gauge every 4 s).",
     *_GPU,
     "source",
 )

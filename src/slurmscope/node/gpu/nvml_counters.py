@@ -19,8 +19,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import Any
 
-COUNT_SECONDS = 2.0
-"""Seconds between two counts; a board keeps about a hundred samples of its gauge, of 20 to 200 ms."""
+COUNT_SECONDS = 4.0
+"""Seconds between two counts. Hardware counters miss nothing; the buffer of an H200 holds 14 s of samples."""
 SHORTEST_SECONDS = 0.2
 """Hardware counters of a shorter time are too rough."""
 MOST_PIDS = 256

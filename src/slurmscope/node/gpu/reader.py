@@ -94,7 +94,7 @@ DEVICE_FILES = Path("/dev")
 
 TIMEOUT_SECONDS = 5.0
 """Timeout for the GPU driver; the process that calls it is then restarted."""
-ENERGY_SECONDS = 1.0
+ENERGY_SECONDS = 0.5
 """Minimum interval between readings of the energy counters, which are slow."""
 
 FindHolds = Callable[[Gpus], Iterable[GpuHold]]
