@@ -96,3 +96,13 @@ def test_exit_code_128_is_no_signal() -> None:
 
     assert ending is not None
     assert "ended with exit code 128" == ending.text
+
+
+def test_exit_code_129_is_the_first_signal() -> None:
+    ending = describe_exit(129, 0)
+
+    assert ending is not None
+    assert (
+        "ended with exit code 129: a command in it was killed by SIGHUP, signal 1 (its terminal was closed)"
+        == ending.text
+    )
