@@ -89,3 +89,20 @@ def test_names_of_signals_are_those_of_the_kernel() -> None:
 )
 def test_end_has_a_name_for_lists(code: int | None, signal: int | None, expected: str) -> None:
     assert expected == name_exit(code, signal)
+
+
+def test_exit_code_128_is_no_signal() -> None:
+    ending = describe_exit(128, 0)
+
+    assert ending is not None
+    assert "ended with exit code 128" == ending.text
+
+
+def test_exit_code_129_is_the_first_signal() -> None:
+    ending = describe_exit(129, 0)
+
+    assert ending is not None
+    assert (
+        "ended with exit code 129: a command in it was killed by SIGHUP, signal 1 (its terminal was closed)"
+        == ending.text
+    )

@@ -228,3 +228,8 @@ def test_job_that_was_idle_for_a_tenth_of_its_run_hung(
     assert failure is not None
     assert is_stuck == ("more time does not help" in failure.advice)
     assert is_stuck != failure.advice.startswith("Request more time")
+
+
+@pytest.mark.parametrize(("signal", "expected"), [(None, ""), (0, ""), (1, "0"), (64, "0"), (65, "")])
+def test_cancelled_step_of_a_failed_job_was_killed_by_a_signal(signal: int | None, expected: str) -> None:
+    assert expected == explain("FAILED", step("0", "CANCELLED", exit_signal=signal)).step

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from slurmscope.jobs.charts import TRACED
 from slurmscope.jobs.report import Chart, ChartLine
 from slurmscope.jobs.rule import Subject
 from slurmscope.portal.compare import _merge_lines
@@ -62,7 +63,7 @@ def test_comparison_without_jobs_shows_the_form(backend: FakeBackend) -> None:
     ],
 )
 def test_parts_of_a_job_are_added_up_and_nodes_are_not(name: str, expected: float) -> None:
-    lines = (ChartLine(label="a", values=(1e9,)), ChartLine(label="b", values=(0.0,)))
+    lines = (ChartLine(label=TRACED, values=(1e9,)), ChartLine(label="b", values=(0.0,)))
     chart = Chart(name=name, title="", unit="bytes/s", subject=Subject.FILES, times=(0.0,), lines=lines)
 
     assert [expected] == list(_merge_lines(chart))

@@ -538,3 +538,24 @@ def test_files_in_tmpfs_are_compared_with_the_need_of_a_node() -> None:
     record = {"node_count": 2, "nodes": ("n1", "n2"), "cpus": 8}
 
     assert "tmpfs" not in found_in(make_summary(record=record, memory=memory), "oom_kill").explanation
+
+
+@pytest.mark.parametrize(("state", "text"), [("COMPLETED", "At its end the job used"), ("RUNNING", "The job now uses")])
+def test_growing_memory_is_that_of_now_while_a_job_runs(state: str, text: str) -> None:
+    finding = found_in(make_summary(record={"state": state}, memory={"growth_ratio": 2.0}), "memory_growing")
+
+    assert finding.explanation.startswith(text)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_memory_of_nodes_that_needed_little_cannot_be_left_out(count: int) -> None:
+    # One node needed 6.5 of its 8 GiB, the others nothing: memory is requested for each.
+    names = tuple(f"n{number}" for number in range(count))
+    peaks = (6.5 * GIB, *[0.0] * (count - 1))
+    nodes = tuple(NodeSummary(node=n, working_peak_bytes=p, cpus=4.0) for n, p in zip(names, peaks, strict=True))
+    record = {"node_count": count, "nodes": names, "cpus": 4 * count}
+    memory = {"requested_bytes": count * 8 * GIB, "working_peak_bytes": 6.5 * GIB}
+    finding = found_in(make_summary(record=record, nodes=nodes, memory=memory), "memory_over_requested")
+
+    assert "" == finding.suggestion
+    assert "Divide the data more evenly" in finding.advice
