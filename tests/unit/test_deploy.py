@@ -163,8 +163,9 @@ def test_keep_list_keeps_the_profile_of_reports() -> None:
     assert "keep" == rule["action"]
     metrics = [metric for collector in all_collectors(Role.NODE) for metric in collector.metrics]
     for metric in (*metrics, *SELF_METRICS):
-        for event, state in (("", ""), ("oom_kill", ""), ("max", ""), ("", "running"), ("", "sleeping")):
-            labels = {"__name__": metric.name, "event": event, "state": state}
+        for further in ({}, {"event": "oom_kill"}, {"event": "max"}, {"state": "running"}, {"state": "sleeping"},
+                        {"pipe": "fp32"}, {"pipe": "hmma"}):  # fmt: skip
+            labels = {"__name__": metric.name, "event": "", "state": "", "pipe": "", **further}
             # Prometheus joins the values with semicolons and anchors the expression at both ends.
             is_kept = re.fullmatch(rule["regex"], ";".join(labels[name] for name in rule["source_labels"])) is not None
             is_wanted = metric.name in REPORTS_METRICS

@@ -14,6 +14,8 @@ WIRED_BY_EXPORTERS = ("cluster", "exporter", "inbox", "lustre", "metrics", "node
 EXCEPTIONS = {
     "guest_job": "compares the reader of cgroup v2 with the kernel's files inside an emulated machine",
     "guest_short_jobs": "raises a limit of the tracker that no setting has: emulated, everything costs more",
+    "test_attacks_tracing": "floods the trace socket of an agent whose jobs are those of the test",
+    "test_cluster_exporter_pages": "records the responses to the command lines that the exporter sends",
     "test_cgroups": "makes cgroups that no Slurm makes, at moments that no agent can choose",
     "test_exporter_life": "reads which metrics are declared as older names",
     "test_gpus": "compares the sources of the mapping of GPUs to jobs, which the page does not tell apart",

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from statistics import fmean
 
 from slurmscope.jobs.measured_run import MeasuredRun
+from slurmscope.jobs.queries import FP32
 from slurmscope.jobs.summary import GpuWork
 
 Device = tuple[str, ...]
@@ -29,7 +30,8 @@ def find_work(run: MeasuredRun, devices: Iterable[Device]) -> dict[Device, GpuWo
 
 def _work_of(totals: Mapping[str, Mapping[Device, float]], device: Device, seconds: float) -> GpuWork:
     def ratio(query: str) -> float | None:
-        total = totals.get(query, {}).get(device)
+        # That of arithmetic units has their kind behind the labels of the device.
+        total = totals.get(query, {}).get((*device, FP32) if query == "gpu_fp32" else device)
         return None if total is None or seconds <= 0 else min(1.0, total / seconds)
 
     shares = {name: ratio(query) for name, query in RATIOS.items()}

@@ -145,8 +145,12 @@ def _held(metric: str, how: Aggregation, labels: tuple[str, ...] = GPU_LABELS) -
     return SeriesQuery(metric=f"jobs_gpu_held_{metric}", how=how, each=labels, by=labels)
 
 
-def _worked(metric: str) -> SeriesQuery:
-    return SeriesQuery(metric=f"jobs_gpu_{metric}_total", how=Aggregation.TOTAL, each=GPU_LABELS, by=GPU_LABELS)
+FP32 = "fp32"
+
+
+def _worked(metric: str, *labels: str) -> SeriesQuery:
+    labels = labels or GPU_LABELS
+    return SeriesQuery(metric=f"jobs_gpu_{metric}_total", how=Aggregation.TOTAL, each=labels, by=labels)
 
 
 GPU_TOTALS: Mapping[str, SeriesQuery] = {
@@ -159,7 +163,7 @@ GPU_TOTALS: Mapping[str, SeriesQuery] = {
     "gpu_sm": _worked("sm_active_seconds"),
     "gpu_tensor": _worked("tensor_active_seconds"),
     "gpu_dram": _worked("dram_active_seconds"),
-    "gpu_fp32": replace(_worked("pipe_active_seconds"), each=(*GPU_LABELS, "pipe"), where=(("pipe", "fp32"),)),
+    "gpu_fp32": replace(_worked("pipe_active_seconds", *GPU_LABELS, "pipe"), where=(("pipe", FP32),)),
     "gpu_energy": _worked("energy_joules"),
 }
 """Queries for each GPU of jobs that are known to hold GPUs."""

@@ -69,9 +69,13 @@ def newest_runs(runs: Iterable[AnyRun]) -> list[AnyRun]:
 
 def newest_tasks(runs: Iterable[AnyRun]) -> list[AnyRun]:
     """Return the newest run of each task, given those of an array, and perhaps of an earlier one of the same ID."""
-    tasks = newest_runs(runs)
-    newest = max(tasks, key=run_order, default=None)
-    return [task for task in tasks if newest is not None and task.user == newest.user]
+    return of_newest_array(newest_runs(runs))
+
+
+def of_newest_array(runs: Sequence[AnyRun]) -> list[AnyRun]:
+    """Return the runs of the newest array of an ID, without those of another user's that had the ID before."""
+    newest = max(runs, key=run_order, default=None)
+    return [run for run in runs if newest is not None and run.user == newest.user]
 
 
 def runs_of_job(run: AnyRun, found: Iterable[AnyRun]) -> list[AnyRun]:

@@ -19,7 +19,7 @@ from slurmscope.core.units import DAY_SECONDS, format_count, format_some
 from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import explain_reason
 from slurmscope.jobs.rule import Severity
-from slurmscope.jobs.runs import newest_tasks
+from slurmscope.jobs.runs import of_newest_array
 from slurmscope.portal.array import keep_newest_runs, make_array_view
 from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.nodes import has_node
@@ -230,7 +230,7 @@ def show_array(context: Context, array_id: str) -> Response:
         known = context.services.clusters()
         clusters.update(name for name in known if context.has_jobs(replace(wanted, cluster=name)))
     require_unambiguous("array", array_id, clusters)
-    rows = newest_tasks(rows)
+    rows = of_newest_array(rows)
     if not rows:
         raise not_found()
     context.audit(f"array {context.name_job(array_id, rows[0].cluster)}", owner=rows[0].user)

@@ -222,7 +222,11 @@ def test_jobs_with_given_ids_are_found_by_the_indexes_of_ids(
 ) -> None:
     archive.save([make_unmeasured_report(make_record(number)) for number in range(1, 601)])
     archive.database.refresh_statistics()
-    indexes = ("slurmscope_jobs_shown (shown_id=?)", "slurmscope_jobs_array (array_job_id=?)")
+    indexes = (
+        "slurmscope_jobs_shown (shown_id=?)",
+        "slurmscope_jobs_array (array_job_id=?)",
+        "slurmscope_jobs_het (het_job_id=?)",
+    )
     expected = {f"SEARCH slurmscope_jobs USING COVERING INDEX {index}" for index in indexes}
 
     for count in (1, 60, 250):

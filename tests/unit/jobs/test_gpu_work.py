@@ -25,11 +25,12 @@ def test_seconds_are_shares_of_the_run() -> None:
     summary = summarize(
         gpu_busy={FIRST: 7200.0, SECOND: 1800.0},
         gpu_tensor={FIRST: 3600.0, SECOND: 0.0},
+        gpu_fp32={(*FIRST, "fp32"): 720.0, (*SECOND, "fp32"): 0.0},
         gpu_energy={FIRST: 3.6e6, SECOND: 1.8e6},
     )
 
     assert [(1.0, 0.5), (0.25, 0.0)] == [(gpu.work.busy_ratio, gpu.work.tensor_ratio) for gpu in summary.gpu.devices]
-    assert GpuWork(busy_ratio=0.625, tensor_ratio=0.25, energy_joules=5.4e6) == summary.gpu.work
+    assert GpuWork(busy_ratio=0.625, tensor_ratio=0.25, fp32_ratio=0.05, energy_joules=5.4e6) == summary.gpu.work
 
 
 def test_what_one_gpu_does_not_count_is_unknown_for_all() -> None:

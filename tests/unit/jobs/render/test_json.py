@@ -135,7 +135,7 @@ def test_the_older_application_s_keys_have_right_numbers() -> None:
         },
         "ram": {
             "used": {"amount": 819.2, "unit": "MB", "usage": 0.1},
-            "available": {"amount": 8192.0, "unit": "MB"},
+            "available": {"amount": "8192", "unit": "MB"},
         },
         "io": {
             "opened_files": 30,
