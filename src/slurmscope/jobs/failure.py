@@ -14,7 +14,7 @@ from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import STEP_LIMIT_ADVICE, Severity, hit_step_limit, was_oom_killed
-from slurmscope.jobs.submit_line import submit_options
+from slurmscope.jobs.submit_line import command_name, submit_options
 from slurmscope.jobs.summary import JobSummary
 
 
@@ -63,11 +63,10 @@ class OutputFiles(NamedTuple):
 
 def find_output_files(record: JobRecord) -> OutputFiles:
     """Return where the output went; empty paths for a job whose output went to a terminal."""
-    command = record.submit_line.split(maxsplit=1)[0].rpartition("/")[2] if record.submit_line.strip() else ""
     options = submit_options(record.submit_line)
     stdout = record.stdout or options.get("output", "")
     stderr = record.stderr or options.get("error", "")
-    is_batch = command == "sbatch" or any(step.name == "batch" for step in record.steps)
+    is_batch = command_name(record.submit_line) == "sbatch" or any(step.name == "batch" for step in record.steps)
     if not stdout and not is_batch:
         return OutputFiles("", _place(record, stderr), is_assumed=False)
     if stdout == NO_FILE and stderr in {"", NO_FILE}:
@@ -106,7 +105,7 @@ def _expand(code: str, width: str, record: JobRecord) -> str:
         "t": 0,
     }
     if code in numbers:
-        return str(numbers[code]).zfill(min(int(width or 0), _MAX_WIDTH))
+        return str(numbers[code]).zfill(min(int(f"0{width}"), _MAX_WIDTH))
     node = record.nodes[0].partition(".")[0] if record.nodes else "%N"
     return {"N": node, "u": record.user, "x": record.name, "%": "%"}[code]
 
