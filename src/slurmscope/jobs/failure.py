@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
@@ -161,9 +162,10 @@ def find_first_failed(record: JobRecord) -> StepRecord | None:
     return min(failed, key=_order, default=None)
 
 
-def _order(step: StepRecord) -> tuple[bool, bool, bool, int]:
+def _order(step: StepRecord) -> tuple[bool, bool, float]:
     """Steps that fail before those that are killed with them."""
-    return not step.name[:1].isdecimal(), not _has_failed(step), step.end_seconds is None, step.end_seconds or 0
+    end_seconds = math.inf if step.end_seconds is None else step.end_seconds
+    return not step.name[:1].isdecimal(), not _has_failed(step), end_seconds
 
 
 def _has_failed(step: StepRecord) -> bool:

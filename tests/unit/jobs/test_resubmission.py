@@ -377,3 +377,21 @@ def test_memory_that_comes_with_the_cores_shrinks_with_them() -> None:
     assert made is not None
     assert ("#SBATCH --cpus-per-task=2",) == made.lines
     assert (2, 4 * GIB) == (made.suggested.cpus, made.suggested.memory_bytes)
+
+
+def test_deviation_from_steady_growth_is_added_to_the_next_need() -> None:
+    # 1.0, 1.2, ... 2.4 GiB, of which the first and the last two are 0.3 GiB off, so that the line stays the same: the
+    # ninth needs 2.6 + 0.3 GiB, x 1.2 = 3.48, up to 3.5 GiB.
+    needs = (1.3, 0.9, 1.4, 1.6, 1.8, 2.0, 1.9, 2.7)
+    runs = [replace(RUN, start_seconds=number, peak_bytes=need * GIB) for number, need in enumerate(needs)]
+
+    assert ("#SBATCH --mem=3584M",) == header(make_summary(memory={"working_peak_bytes": GIB}), *runs)
+
+
+def test_memory_of_fewer_nodes_is_that_of_all_of_them() -> None:
+    # 10 GiB on each of 6 nodes are 30 GiB on each of 2.
+    record = submitted("-N6 --ntasks-per-node=4 --mem=10G", node_count=6, cpus=24)
+    made = suggest(make_summary(record=record, memory={"requested_bytes": 60 * GIB, "working_peak_bytes": 40 * GIB}))
+
+    assert made is not None
+    assert (2, 24, 60 * GIB) == (made.suggested.nodes, made.suggested.cpus, made.suggested.memory_bytes)

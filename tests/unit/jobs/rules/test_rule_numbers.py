@@ -90,6 +90,12 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
             {"requested_bytes": 8 * GIB, "peak_bytes": 2 * GIB, "used_ratio": 0.25},
             ["8 GiB", "2 GiB", "25 %"],
         ),
+        (
+            "memory_over_requested",
+            make_summary(memory={"working_peak_bytes": None, "slurm_peak_bytes": 2 * GIB}),
+            {"requested_bytes": 8 * GIB, "peak_bytes": 2 * GIB, "used_ratio": 0.25},
+            ["8 GiB", "at most 2 GiB", "25 %", "samples rarely"],
+        ),
         # Half of 16 GiB is 8 GiB for each node; the node nearest to its limit counts.
         (
             "memory_near_limit",
