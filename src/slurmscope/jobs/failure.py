@@ -280,11 +280,14 @@ def _largest_task(summary: JobSummary) -> str:
         for each in summary.traces.processes
     ]
     known = [(peak, name) for peak, name in tasks if peak]
-    peak, name = max(known, default=(0.0, ""))
-    return f"{name}, with {format_bytes(peak)}" if name else ""
+    if not known:
+        return ""
+    peak, name = max(known)
+    return f"{name}, with {format_bytes(peak)}"
 
 
 TITLE = "What went wrong"
+_MAX_TEXT = 1000
 _CAUSES = frozenset({"oom_kill", "timed_out", "node_failed"})
 """Findings that are themselves what went wrong."""
 _ASSUMED = " (Slurm's default; the script may set another file with --output)"
@@ -302,7 +305,7 @@ def failure_rows(report: JobReport, zone: tzinfo | None = UTC) -> tuple[Labelled
         LabelledText("Also found", _findings(report)),
         *_outputs(failure),
     )
-    return tuple(LabelledText(row.label, show(row.text, 1000)) for row in rows if row.text)
+    return tuple(LabelledText(row.label, show(row.text, _MAX_TEXT)) for row in rows if row.text)
 
 
 def _describe_place(failure: Failure, zone: tzinfo | None) -> str:

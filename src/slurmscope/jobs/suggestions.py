@@ -239,7 +239,7 @@ def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | Non
     if not requested or submit_options(summary.record.submit_line).keys() & {"mem", "mem-per-gpu"}:
         return None
     size = _memory_to_keep_bytes(summary, requested)
-    is_enough = size <= requested * cores / max(cores, summary.record.cpus or 0)
+    is_enough = size <= requested * cores / max(cores, summary.record.cpus or cores)
     return None if is_enough and not requests_memory_per_core(summary) else size
 
 

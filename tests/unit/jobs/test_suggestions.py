@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.core.units import parse_bytes
-from slurmscope.jobs.suggestions import memory_line, suggest_memory_bytes, suggest_time_seconds, time_line
+from slurmscope.jobs.suggestions import (
+    is_worthwhile,
+    memory_line,
+    suggest_memory_bytes,
+    suggest_time_seconds,
+    time_line,
+)
 
 GIB = 1 << 30
 
@@ -48,3 +54,8 @@ def test_memory_is_rounded_up_to_a_figure_people_write(needed: float, expected: 
 )
 def test_time_is_rounded_up_to_a_figure_people_write(needed: float, expected: int) -> None:
     assert expected == suggest_time_seconds(needed, 1.0)
+
+
+@pytest.mark.parametrize(("enough", "expected"), [(8.0, True), (8.1, False)])
+def test_smaller_request_is_worthwhile_from_a_fifth_on(enough: float, expected: bool) -> None:
+    assert expected is is_worthwhile(10.0, enough)

@@ -112,6 +112,12 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
         ),
         ("oom_kill", on_two_nodes(GIB, GIB, state="OUT_OF_MEMORY"), {"oom_kills": 0.0}, ["8 GiB"]),
         (
+            "oom_kill",
+            make_summary(record={"state": "FAILED", "exit_signal": 9}, memory={"working_peak_bytes": 10 * GIB}),
+            {"peak_bytes": 10 * GIB, "requested_bytes": 8 * GIB, "used_ratio": 1.25},
+            ["10 GiB of 8 GiB per node (125 %)"],
+        ),
+        (
             "memory_growing",
             make_summary(memory={"growth_ratio": 1.5}),
             {"growth_ratio": 1.5, "peak_bytes": 6 * GIB},
@@ -407,3 +413,42 @@ def test_timed_out_job_is_stuck_from_a_tenth_of_its_run_on(tail: float, expected
 
     assert expected == ("12 min" in finding.explanation)
     assert expected == (not finding.suggestion)
+
+
+def test_all_requested_memory_counts_where_cores_are_unknown() -> None:
+    # 1 GiB of each core is free, but there is none.
+    memory = {"requested_bytes": GIB, "working_peak_bytes": 0.0}
+
+    assert (
+        GIB
+        == found("memory_over_requested", make_summary(record={"cpus": None}, memory=memory)).numbers["requested_bytes"]
+    )
+
+
+def test_uneven_nodes_are_named_where_they_keep_memory_from_getting_less() -> None:
+    def is_named(summary: JobSummary) -> bool:
+        return "one node needed most of it" in found("memory_over_requested", summary).advice
+
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=1, request="--mem=8G"),)
+    kept = make_summary(record={"steps": steps}, memory={"working_peak_bytes": GIB})
+
+    assert is_named(on_two_nodes(0.0, 6.5 * GIB))
+    assert not is_named(on_two_nodes(0.0, 4.5 * GIB))
+    assert not is_named(kept)
+
+
+def test_unknown_peak_is_no_growth() -> None:
+    summary = make_summary(memory={"growth_ratio": 2.0, "working_peak_bytes": None})
+
+    assert "memory_growing" not in {each.rule for each in all_findings(summary, {"memory_growing.min_peak_bytes": 0.0})}
+
+
+def test_files_in_tmpfs_are_named_from_three_tenths_of_the_need_on() -> None:
+    memory = {"requested_bytes": 16 * GIB, "oom_kills": 1, "working_peak_bytes": 10 * GIB}
+    unmeasured = {"oom_kills": 1, "working_peak_bytes": None}
+
+    assert (
+        "3 GiB were shared"
+        in found("oom_kill", make_summary(memory=memory | {"shared_peak_bytes": 3 * GIB})).explanation
+    )
+    assert "were shared" not in found("oom_kill", make_summary(memory=unmeasured)).explanation
