@@ -54,6 +54,17 @@ def test_memory_is_compared_with_the_curve() -> None:
     assert MemoryOutcome(verdict=Verdict.ENOUGH, needed_bytes=6 * GIB) == memory_of(run(GROWING), 6)
 
 
+def test_memory_that_is_just_reached_is_enough_until_then() -> None:
+    # 5 GiB at 1.5 h are no more than 5 GiB; 6 GiB at 2 h are.
+    assert 2 * HOUR == memory_of(run(GROWING), 5).killed_after_seconds
+
+
+def test_sample_before_the_start_is_that_of_the_start() -> None:
+    early = replace(GROWING, times=tuple(time - 3 * HOUR for time in GROWING.times))
+
+    assert 0.0 == memory_of(run(early), 4).killed_after_seconds
+
+
 def test_time_of_an_oom_kill_is_unknown_without_a_sample_of_it() -> None:
     for report in (run(), run(chart("memory", (None, GIB)))):
         expected = MemoryOutcome(verdict=Verdict.TOO_LITTLE, needed_bytes=6 * GIB)

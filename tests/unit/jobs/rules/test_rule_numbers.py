@@ -10,7 +10,7 @@ import pytest
 
 from slurmscope.jobs.findings import resolve_thresholds
 from slurmscope.jobs.record import StepRecord
-from slurmscope.jobs.rule import Finding
+from slurmscope.jobs.rule import Finding, requested_cores, step_cores, step_nodes
 from slurmscope.jobs.summary import GpuWork, JobSummary, NodeSummary
 from tests.fakes.job_summaries import (
     GIB,
@@ -452,3 +452,30 @@ def test_files_in_tmpfs_are_named_from_three_tenths_of_the_need_on() -> None:
         in found("oom_kill", make_summary(memory=memory | {"shared_peak_bytes": 3 * GIB})).explanation
     )
     assert "were shared" not in found("oom_kill", make_summary(memory=unmeasured)).explanation
+
+
+def test_step_requests_the_cores_of_all_its_tasks() -> None:
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=3, request="-c2 -N2-4"),)
+    summary = make_summary(record={"steps": steps})
+
+    assert (6, 2) == (step_cores(summary), step_nodes(summary))
+    assert (0, 0) == (step_cores(make_summary()), step_nodes(make_summary()))
+
+
+def test_unknown_cores_were_not_requested() -> None:
+    assert 0 == requested_cores(make_summary(record={"cpus": None}))
+
+
+@pytest.mark.parametrize(("calls", "expected"), [(0.0, []), (1.0, [10.0])])
+def test_one_call_has_a_size_and_none_has_not(calls: float, expected: list[float]) -> None:
+    summary = with_io(reads=calls, writes=0.0, read_bytes=10.0, write_bytes=0.0)
+    thresholds = {"tiny_requests.min_calls": 0.0, "tiny_requests.min_calls_per_second": 0.0}
+    findings = [each for each in all_findings(summary, thresholds) if each.rule == "tiny_requests"]
+
+    assert expected == [each.numbers["bytes_per_call"] for each in findings]
+
+
+def test_run_of_five_seconds_that_hung_gets_no_more_time() -> None:
+    hung = make_summary(record={"state": "TIMEOUT"}, run_seconds=5.0, cpu={"idle_tail_seconds": 4.0})
+
+    assert "" == found("timed_out", hung).suggestion
