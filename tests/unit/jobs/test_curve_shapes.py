@@ -77,3 +77,7 @@ def test_curve_grows_from_a_tenth_of_its_level_on(level: float, expected: float 
     rate = growth_rate([(float(time), level - 5 + time) for time in range(10)])
 
     assert pytest.approx(expected) == rate
+
+
+def test_points_of_one_moment_do_not_grow() -> None:
+    assert growth_rate([(5.0, float(value)) for value in range(10)]) is None

@@ -85,6 +85,10 @@ def test_memory_of_one_of_sixteen_steps_is_not_suggested() -> None:
         (MemorySummary(working_peak_bytes=2.0, slurm_peak_bytes=1.0), 2.0),
         (MemorySummary(slurm_peak_bytes=1.0, charged_peak_bytes=51.0), 1.0),
         (MemorySummary(slurm_peak_bytes=1.0, slurm_peak_is_whole=False, charged_peak_bytes=51.0), 51.0),
+        # Of an OOM-killed job the highest of all.
+        (MemorySummary(slurm_peak_bytes=60.0, charged_peak_bytes=51.0, oom_kills=1), 60.0),
+        (MemorySummary(working_peak_bytes=70.0, charged_peak_bytes=51.0, oom_kills=1), 70.0),
+        (MemorySummary(working_peak_bytes=2.0, charged_peak_bytes=51.0, is_out_of_memory=True), 51.0),
         (MemorySummary(), None),
     ],
 )

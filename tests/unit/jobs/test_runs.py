@@ -133,3 +133,12 @@ def test_restarts_that_one_of_two_records_lacks_are_not_compared() -> None:
     for first, second in ((known, unknown), (unknown, known)):
         earlier, later = replace(first, submit_seconds=START), replace(second, submit_seconds=START + 100)
         assert [later, earlier] == runs_of_job(later, [earlier, later])
+
+
+def test_cpu_time_of_a_resized_job_is_known_at_its_end() -> None:
+    first, last = replace(FIRST, cpu_seconds=4.0), replace(LAST, cpu_seconds=5.0)
+    running = replace(last, state="RUNNING", end_seconds=None)
+
+    assert [9.0] == [run.cpu_seconds for run in join_resized([first, last])]
+    assert [None] == [run.cpu_seconds for run in join_resized([first, running])]
+    assert [None] == [run.cpu_seconds for run in join_resized([FIRST, replace(LAST, cpu_seconds=None)])]

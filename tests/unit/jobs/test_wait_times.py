@@ -79,3 +79,7 @@ def test_two_classes_double_the_waiting_time(seconds: float, expected: int) -> N
 def test_class_of_one_job_counts() -> None:
     # Half of one job that waited from 1 to 1.41 s.
     assert pytest.approx((1 + 2**0.5) / 2) == find_quantile({1: 1}, 0.5)
+
+
+def test_median_of_two_classes_is_the_end_of_the_first() -> None:
+    assert pytest.approx(2**0.5) == find_quantile({1: 1, 3: 1}, 0.5)

@@ -59,6 +59,13 @@ def test_memory_that_is_just_reached_is_enough_until_then() -> None:
     assert 2 * HOUR == memory_of(run(GROWING), 5).killed_after_seconds
 
 
+@pytest.mark.parametrize(("nodes", "expected"), [(1, 3 * GIB), (2, None)])
+def test_peak_of_the_kernel_is_the_need_on_a_single_node(nodes: int, expected: float | None) -> None:
+    memory = {"working_peak_bytes": None, "charged_peak_bytes": 3 * GIB, "slurm_peak_is_whole": False}
+
+    assert expected == memory_of(run(record={"node_count": nodes}, memory=memory), 4).needed_bytes
+
+
 def test_sample_before_the_start_is_that_of_the_start() -> None:
     early = replace(GROWING, times=tuple(time - 3 * HOUR for time in GROWING.times))
 
