@@ -212,6 +212,7 @@ def step(request: str, tasks: int = 1) -> tuple[StepRecord, ...]:
         ("--mem=3G", 1, "3G"),
         ("--mem=3000", 1, "3000M"),
         ("--mem-per-cpu=500M --cpus-per-task=2", 3, "3000M"),
+        ("--mem-per-cpu=500M", 3, "1500M"),
         ("--mem=none", 1, "1280M"),
     ],
 )
