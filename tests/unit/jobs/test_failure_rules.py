@@ -246,4 +246,4 @@ def test_run_of_five_seconds_may_hang_as_well(tail: float | None, is_stuck: bool
     failure = explain_failure(JobReport(summary=summary, made_seconds=START + 8000))
 
     assert failure is not None
-    assert is_stuck == ("had been idle for the last 4 s" in failure.explanation)
+    assert is_stuck == ("had been idle" in failure.explanation)

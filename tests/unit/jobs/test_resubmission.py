@@ -406,7 +406,9 @@ def test_runs_that_need_all_memory_of_each_node_keep_it() -> None:
     nodes = tuple(NodeSummary(node=name, working_peak_bytes=6 * GIB) for name in ("n1", "n2"))
     memory = {"requested_bytes": 16 * GIB, "working_peak_bytes": 12 * GIB}
 
-    assert () == header(make_summary(record={"node_count": 2, "cpus": 8}, memory=memory, nodes=nodes), *several(5))
+    record = {"node_count": 2, "cpus": 8, "submit_line": "sbatch x.sh"}
+
+    assert () == header(make_summary(record=record, memory=memory, nodes=nodes), *several(5))
 
 
 def grown(first: float, more: float) -> list[OtherRun]:
