@@ -144,7 +144,9 @@ def compute_savings(earlier: ComparedRun, later: ComparedRun, names: Set[str]) -
 def find_resources(suggestion: str, earlier: ComparedRun) -> frozenset[str]:
     """Return the resources of which a suggestion requests less: fewer nodes mean less of everything."""
     targets = find_targets(suggestion, earlier)
-    lowered = frozenset(name for name, target in targets.items() if target < (getattr(earlier, name) or 0))
+    lowered = frozenset(
+        name for name, target in targets.items() if (before := getattr(earlier, name)) and target < before
+    )
     return lowered | {CORES, GPUS, MEMORY} if NODES in lowered else lowered
 
 

@@ -84,8 +84,7 @@ def describe_exit(code: int | None, signal_number: int | None) -> Ending | None:
         return describe_signal(signal_number)
     if not code:
         return None
-    passed_on = code - (_SLURM_BASE if code > _SLURM_BASE else _SHELL_BASE)
-    if 0 < passed_on <= LAST_SIGNAL:
+    if (passed_on := _passed_on(code)) is not None:
         ending = describe_signal(passed_on)
         return Ending(f"ended with exit code {code}: a command in it was {ending.text}", ending.advice)
     known = _CODES.get(code)
@@ -99,8 +98,7 @@ def name_exit(code: int | None, signal_number: int | None) -> str:
         return f"killed by {signal_name(signal_number).partition(',')[0]}"
     if not code:
         return ""
-    passed_on = code - (_SLURM_BASE if code > _SLURM_BASE else _SHELL_BASE)
-    if 0 < passed_on <= LAST_SIGNAL:
+    if (passed_on := _passed_on(code)) is not None:
         return f"exit code {code}: {signal_name(passed_on).partition(',')[0]}"
     return f"exit code {code}: {_CODES[code].text}" if code in _NAMED_CODES else f"exit code {code}"
 
@@ -115,6 +113,11 @@ def describe_signal(number: int) -> Ending:
 def signal_name(number: int) -> str:
     """Return ``SIGSEGV, signal 11``."""
     return f"{_NAMES[number - 1]}, signal {number}" if number <= len(_NAMES) else f"signal {number}"
+
+
+def _passed_on(code: int) -> int | None:
+    """Return the signal that a shell or Slurm passed on as 128 or 256 more; None for other codes."""
+    return next((code - base for base in (_SHELL_BASE, _SLURM_BASE) if 0 < code - base <= LAST_SIGNAL), None)
 
 
 def _other_reading(code: int) -> str:

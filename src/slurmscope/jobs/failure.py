@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
@@ -14,7 +15,7 @@ from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import STEP_LIMIT_ADVICE, Severity, hit_step_limit, was_oom_killed
-from slurmscope.jobs.submit_line import submit_options
+from slurmscope.jobs.submit_line import command_name, submit_options
 from slurmscope.jobs.summary import JobSummary
 
 
@@ -63,11 +64,10 @@ class OutputFiles(NamedTuple):
 
 def find_output_files(record: JobRecord) -> OutputFiles:
     """Return where the output went; empty paths for a job whose output went to a terminal."""
-    command = record.submit_line.split(maxsplit=1)[0].rpartition("/")[2] if record.submit_line.strip() else ""
     options = submit_options(record.submit_line)
     stdout = record.stdout or options.get("output", "")
     stderr = record.stderr or options.get("error", "")
-    is_batch = command == "sbatch" or any(step.name == "batch" for step in record.steps)
+    is_batch = command_name(record.submit_line) == "sbatch" or any(step.name == "batch" for step in record.steps)
     if not stdout and not is_batch:
         return OutputFiles("", _place(record, stderr), is_assumed=False)
     if stdout == NO_FILE and stderr in {"", NO_FILE}:
@@ -106,7 +106,7 @@ def _expand(code: str, width: str, record: JobRecord) -> str:
         "t": 0,
     }
     if code in numbers:
-        return str(numbers[code]).zfill(min(int(width or 0), _MAX_WIDTH))
+        return str(numbers[code]).zfill(min(int(f"0{width}"), _MAX_WIDTH))
     node = record.nodes[0].partition(".")[0] if record.nodes else "%N"
     return {"N": node, "u": record.user, "x": record.name, "%": "%"}[code]
 
@@ -162,9 +162,10 @@ def find_first_failed(record: JobRecord) -> StepRecord | None:
     return min(failed, key=_order, default=None)
 
 
-def _order(step: StepRecord) -> tuple[bool, bool, bool, int]:
+def _order(step: StepRecord) -> tuple[bool, bool, float]:
     """Steps that fail before those that are killed with them."""
-    return not step.name[:1].isdecimal(), not _has_failed(step), step.end_seconds is None, step.end_seconds or 0
+    end_seconds = math.inf if step.end_seconds is None else step.end_seconds
+    return not step.name[:1].isdecimal(), not _has_failed(step), end_seconds
 
 
 def _has_failed(step: StepRecord) -> bool:
@@ -279,11 +280,14 @@ def _largest_task(summary: JobSummary) -> str:
         for each in summary.traces.processes
     ]
     known = [(peak, name) for peak, name in tasks if peak]
-    peak, name = max(known, default=(0.0, ""))
-    return f"{name}, with {format_bytes(peak)}" if name else ""
+    if not known:
+        return ""
+    peak, name = max(known)
+    return f"{name}, with {format_bytes(peak)}"
 
 
 TITLE = "What went wrong"
+_MAX_TEXT = 1000
 _CAUSES = frozenset({"oom_kill", "timed_out", "node_failed"})
 """Findings that are themselves what went wrong."""
 _ASSUMED = " (Slurm's default; the script may set another file with --output)"
@@ -301,7 +305,7 @@ def failure_rows(report: JobReport, zone: tzinfo | None = UTC) -> tuple[Labelled
         LabelledText("Also found", _findings(report)),
         *_outputs(failure),
     )
-    return tuple(LabelledText(row.label, show(row.text, 1000)) for row in rows if row.text)
+    return tuple(LabelledText(row.label, show(row.text, _MAX_TEXT)) for row in rows if row.text)
 
 
 def _describe_place(failure: Failure, zone: tzinfo | None) -> str:

@@ -193,9 +193,8 @@ def _known_value(option: str, size: RequestedSize) -> str:
 
 def _is_enough(size: RequestedSize, runs: Sequence[OtherRun]) -> bool:
     """Return whether every other run would have had enough cores and GPUs."""
-    cores = max((run.mean_cores for run in runs if run.mean_cores is not None), default=0.0)
-    gpus = max((run.mean_gpus for run in runs if run.mean_gpus is not None), default=0.0)
-    return cores <= size.cpus + 0.5 and gpus <= size.gpus
+    has_cores = all(run.mean_cores is None or run.mean_cores <= size.cpus + 0.5 for run in runs)
+    return has_cores and all(run.mean_gpus is None or run.mean_gpus <= size.gpus for run in runs)
 
 
 def _value(line: str) -> str:

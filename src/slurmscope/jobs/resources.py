@@ -23,7 +23,17 @@ from itertools import pairwise
 from statistics import fmean
 
 from slurmscope.core.hostlist import natural_order
-from slurmscope.jobs.curves import Aligned, add, align, growth_rate, growth_ratio, idle_tail_seconds, peak, sum_over
+from slurmscope.jobs.curves import (
+    Aligned,
+    AlignedValues,
+    add,
+    align,
+    growth_rate,
+    growth_ratio,
+    idle_tail_seconds,
+    peak,
+    sum_over,
+)
 from slurmscope.jobs.gpu_work import Device, add_work, find_work
 from slurmscope.jobs.measured_run import ROUNDING_SECONDS, MeasuredRun, counted_by_node, cover
 from slurmscope.jobs.record import MAX_STEPS, StepRecord
@@ -194,11 +204,13 @@ def working_memory(run: MeasuredRun, *, points: int) -> Aligned:
     """
     names = ("memory_anon", "memory_shared", "memory_rss")
     aligned = align([series for name in names for series in _tagged(run, name)], combine=max, points=points)
-    rows = {labels[:1]: values for labels, values in aligned.rows.items() if labels[1] == "memory_rss"}
+    rows: dict[tuple[str, ...], AlignedValues] = {
+        (labels[0],): values for labels, values in aligned.rows.items() if labels[1] == "memory_rss"
+    }
     for labels, anon in aligned.rows.items():
         if labels[1] == "memory_anon":
             shared = aligned.rows.get((labels[0], "memory_shared"))
-            rows[labels[:1]] = anon if shared is None else add(anon, shared)
+            rows[labels[0],] = anon if shared is None else add(anon, shared)
     return Aligned(aligned.times, rows)
 
 
@@ -255,8 +267,7 @@ def _expected(run: MeasuredRun, working: Aligned) -> float | None:
     rate = growth_rate(points)
     if rate is None or run.seconds >= limit:
         return None
-    charged = max(run.by_node("memory_peak").values(), default=0.0)
-    return max(points[-1][1], charged) + rate * (limit - run.seconds)
+    return max([points[-1][1], *run.by_node("memory_peak").values()]) + rate * (limit - run.seconds)
 
 
 def node_limits(run: MeasuredRun) -> dict[str, float]:

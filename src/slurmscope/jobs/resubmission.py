@@ -59,7 +59,7 @@ PERCENTILE = 0.95
 
 
 class PastNeed(NamedTuple):
-    """What the next run is expected to need, and the largest need of any run."""
+    """What the next run is expected to need, and the largest need of a completed run."""
 
     expected: float
     largest: float
@@ -100,8 +100,8 @@ def _past(runs: Sequence[OtherRun], needed: Callable[[OtherRun], float | None]) 
         return None
     needs = [need for _, need in known]
     completed = [need for run, need in known if run.state == "COMPLETED"]
-    expected = max(_percentile(needs), _grown(completed))
-    return PastNeed(expected, max(completed, default=0.0), len(known), len(completed))
+    expected = max([_percentile(needs), *_grown(completed)])
+    return PastNeed(expected, max(completed, default=expected), len(known), len(completed))
 
 
 def _percentile(needs: Sequence[float]) -> float:
@@ -109,17 +109,17 @@ def _percentile(needs: Sequence[float]) -> float:
     return sorted(needs)[math.ceil(PERCENTILE * len(needs)) - 1]
 
 
-def _grown(needs: Sequence[float]) -> float:
-    """Return the need of the next run if runs keep growing, with the deviation seen so far; 0 if they do not."""
+def _grown(needs: Sequence[float]) -> list[float]:
+    """Return the need of the next run if runs keep growing, with the deviation seen so far; nothing if they do not."""
     count = len(needs)
     if count < GROWTH_RUNS:
-        return 0.0
+        return []
     slope, intercept = linear_regression(range(count), needs)
     # Less than this from the first run to the last is noise.
     if slope * count < 0.1 * fmean(needs):
-        return 0.0
+        return []
     deviation = max(need - (intercept + slope * index) for index, need in enumerate(needs))
-    return intercept + slope * count + deviation
+    return [intercept + slope * count + deviation]
 
 
 TIGHT_RATIO = 0.9
@@ -134,8 +134,8 @@ class _Proposal(NamedTuple):
     """An amount to request, up to which request it is evidence for more, and whether it is evidence for less."""
 
     amount: float
-    raises_up_to: float
     reason: str
+    raises_up_to: float = 0.0
     may_lower: bool = False
 
 
@@ -172,19 +172,19 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     if not limit:
         return None
     found = [
-        _Proposal(seconds, seconds, finding.title, may_lower=not _is_lone_task(report, runs))
+        _Proposal(seconds, finding.title, seconds, may_lower=not _is_lone_task(report, runs))
         for finding in report.findings
         if (seconds := _suggested_seconds(finding.suggestion))
     ]
     # More time does not help a job that hangs.
     if report.record.state == "TIMEOUT" and not found:
         return None
-    peak = peak_cores(summary) or 0.0
+    peak = peak_cores(summary) or sized.size.cpus
     slower = max(1.0, peak / sized.size.cpus) if _has_fewer_cores(summary, sized) else 1.0
     own = summary.run_seconds * slower
     proposals = [
         *found,
-        _Proposal(suggest_time_seconds(own), own / TIGHT_RATIO, f"This run took {format_seconds(own)}."),
+        _Proposal(suggest_time_seconds(own), f"This run took {format_seconds(own)}.", own / TIGHT_RATIO),
     ]
     if past := past_seconds(runs):
         proposals.append(_past_proposal(past, slower, suggest_time_seconds, format_seconds))
@@ -200,7 +200,7 @@ def _least_time(report: JobReport) -> list[_Proposal]:
         least = parse_time_limit(submit_options(report.record.submit_line).get("time-min", ""))
     except ValueError:
         return []
-    return [_Proposal(least, 0.0, "Slurm rejects a time limit below --time-min.")]
+    return [_Proposal(least, "Slurm rejects a time limit below --time-min.")]
 
 
 def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
@@ -210,29 +210,30 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
     requested = kept / sized.size.nodes
     is_smaller, is_lone = _has_fewer_cores(summary, sized), _is_lone_task(report, runs)
     found = [
-        _Proposal(size, size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, not is_lone)
+        _Proposal(size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, size, not is_lone)
         for finding in report.findings
         if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
     ]
     need, is_unused = needed_node_bytes(summary), _has_unused_memory(report) and not is_lone
-    own = _Proposal(suggest_memory_bytes(need), need / TIGHT_RATIO, f"This run needed {format_bytes(need)}.", is_unused)
+    own = _Proposal(suggest_memory_bytes(need), f"This run needed {format_bytes(need)}.", need / TIGHT_RATIO, is_unused)
     proposals = [*found, own]
     if step := step_node_bytes(summary):
-        proposals.append(_Proposal(step, 0.0, f"A step requests {format_bytes(step)} of it with srun."))
+        proposals.append(_Proposal(step, f"A step requests {format_bytes(step)} of it with srun."))
     if past := past_bytes(runs):
         made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
         proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))
     options = submit_options(report.record.submit_line)
     if found and is_smaller and "mem-per-cpu" in options:
         return _largest(proposals)
-    decided = _decide(requested, proposals, most=_most_bytes(summary, need))
     # Whole nodes come with all of their memory.
-    return None if decided and decided.value < requested and "exclusive" in options else decided
+    if "exclusive" in options:
+        proposals = [each._replace(may_lower=False) for each in proposals]
+    return _decide(requested, proposals, most=_most_bytes(summary, need))
 
 
 def _most_bytes(summary: JobSummary, need: float) -> float:
     """Return the most memory per node to suggest: as submitted where that was enough, else that of a node."""
-    submitted = requested_node_bytes(summary) or 0.0
+    submitted = requested_node_bytes(summary) or need
     is_short = was_oom_killed(summary) and not hit_step_limit(summary)
     if not is_short and need <= TIGHT_RATIO * submitted:
         return submitted
@@ -262,7 +263,7 @@ def _past_proposal(
     amount = max(suggest(need), suggest(past.largest * slower, LARGEST_MARGIN))
     reason = f"By {format_some(past.runs, 'other run')} of this job, the next one may need {write(need)}."
     # A run that was ended at its limit needed more than that.
-    return _Proposal(amount, 1.01 * need, reason, past.is_proven)
+    return _Proposal(amount, reason, 1.01 * need, past.is_proven)
 
 
 def _is_lone_task(report: JobReport, runs: Sequence[OtherRun]) -> bool:

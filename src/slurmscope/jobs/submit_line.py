@@ -77,7 +77,12 @@ def size_request(submit_line: str) -> str:
 
 
 def is_srun(submit_line: str) -> bool:
-    return "".join(submit_line.split(maxsplit=1)[:1]).rpartition("/")[2] == "srun"
+    return command_name(submit_line) == "srun"
+
+
+def command_name(submit_line: str) -> str:
+    """Return the command that submitted a job, without its folder; empty where it is unknown."""
+    return next(iter(submit_line.split()), "").rpartition("/")[2]
 
 
 def parse_options(words: Iterable[str], *, is_batch: bool = True) -> Mapping[str, str]:

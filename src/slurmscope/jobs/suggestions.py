@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 from slurmscope.core.units import format_bytes, format_some
 from slurmscope.jobs.rule import (
@@ -47,9 +48,11 @@ _MIB, _GIB = 1 << 20, 1 << 30
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 _MEMORY_FLOOR_BYTES = 512 * _MIB
-# Up to each bound, amounts are rounded up to whole steps.
-_MEMORY_STEPS = ((4 * _GIB, 256 * _MIB), (32 * _GIB, _GIB), (128 * _GIB, 4 * _GIB), (512 * _GIB, 16 * _GIB))
-_TIME_STEPS = ((_HOUR, 10 * _MINUTE), (8 * _HOUR, 30 * _MINUTE), (2 * _DAY, _HOUR))
+# Up to each bound, amounts are rounded up to whole steps; above the last one, to the last step.
+_MEMORY_BOUNDS = (4 * _GIB, 32 * _GIB, 128 * _GIB, 512 * _GIB)
+_MEMORY_STEPS = (256 * _MIB, _GIB, 4 * _GIB, 16 * _GIB, 64 * _GIB)
+_TIME_BOUNDS = (_HOUR, 8 * _HOUR, 2 * _DAY)
+_TIME_STEPS = (10 * _MINUTE, 30 * _MINUTE, _HOUR, 6 * _HOUR)
 _PER_CORE_STEP_BYTES = 64 * _MIB
 
 GPU_OPTIONS = ("gpus", "gpus-per-node", "gres")
@@ -61,9 +64,7 @@ _CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
 
 def suggest_memory_bytes(needed_bytes: float, margin: float = MEMORY_MARGIN) -> int:
     """Return the memory to request for this need: with a margin, rounded up."""
-    amount = max(needed_bytes * margin, _MEMORY_FLOOR_BYTES)
-    step = next((step for bound, step in _MEMORY_STEPS if amount <= bound), 64 * _GIB)
-    return math.ceil(amount / step) * step
+    return _round_up(max(needed_bytes * margin, _MEMORY_FLOOR_BYTES), _MEMORY_BOUNDS, _MEMORY_STEPS)
 
 
 def suggest_after_oom_bytes(summary: JobSummary) -> int | None:
@@ -96,8 +97,11 @@ def largest_node_bytes(summary: JobSummary) -> int | None:
 
 def suggest_time_seconds(needed_seconds: float, margin: float = TIME_MARGIN) -> int:
     """Return the time limit to request for this run time: with a margin, rounded up."""
-    amount = max(needed_seconds * margin, 1.0)
-    step = next((step for bound, step in _TIME_STEPS if amount <= bound), 6 * _HOUR)
+    return _round_up(max(needed_seconds * margin, _MINUTE), _TIME_BOUNDS, _TIME_STEPS)
+
+
+def _round_up(amount: float, bounds: Sequence[int], steps: Sequence[int]) -> int:
+    step = steps[bisect_left(bounds, amount)]
     return math.ceil(amount / step) * step
 
 
@@ -235,7 +239,7 @@ def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | Non
     if not requested or submit_options(summary.record.submit_line).keys() & {"mem", "mem-per-gpu"}:
         return None
     size = _memory_to_keep_bytes(summary, requested)
-    is_enough = size <= requested * cores / max(cores, summary.record.cpus or 0)
+    is_enough = size <= requested * cores / max(cores, summary.record.cpus or cores)
     return None if is_enough and not requests_memory_per_core(summary) else size
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.jobs.measured_run import MeasuredRun
-from slurmscope.jobs.resources import summarize_cpu
+from slurmscope.jobs.resources import node_cpus, summarize_cpu
 from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import NOT_COVERED
 from tests.fakes.measured import curve, measure_nodes
@@ -59,3 +59,31 @@ def test_busy_cores_are_unknown_where_accounting_does_not_know_the_cores() -> No
 
     assert pytest.approx(0.5) == cpu.time.ratio
     assert cpu.mean_cores is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "reported", "expected"),
+    [
+        (("n1", "n2"), 8, {"n1": 6.0}, {"n1": 6.0, "n2": 2.0}),
+        (("n1", "n2"), 7, {"n1": 6.0}, {"n1": 6.0, "n2": 1.0}),
+        (("n1", "n2", "n3"), 10, {"n1": 6.0}, {"n1": 6.0, "n2": 2.0, "n3": 2.0}),
+        (("n1", "n2", "n3"), 9, {"n1": 6.0}, {"n1": 6.0}),
+        # Nothing is left for the second node: one of the figures is wrong.
+        (("n1", "n2"), 6, {"n1": 6.0}, {"n1": 6.0}),
+        (("n1",), None, {}, {}),
+        (("n1",), 4, {"n1": 2.0}, {"n1": 4.0}),
+    ],
+)
+def test_nodes_that_report_no_cores_share_the_rest_evenly(
+    nodes: tuple[str, ...], cpus: int | None, reported: dict[str, float], expected: dict[str, float]
+) -> None:
+    run = MeasuredRun(
+        record=make_record(cpus=cpus, nodes=nodes, node_count=len(nodes)),
+        start_seconds=float(START),
+        end_seconds=START + 7200.0,
+        nodes=nodes,
+        curves={},
+        totals={"cores": {(node,): cores for node, cores in reported.items()}},
+    )
+
+    assert expected == node_cpus(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.jobs.curves import AlignedValues, growth_ratio, idle_tail_seconds, peak
+from slurmscope.jobs.curves import AlignedValues, growth_rate, growth_ratio, idle_tail_seconds, peak
 
 TIMES = tuple(float(time) for time in range(10, 101, 10))
 
@@ -62,3 +62,22 @@ def test_growth_compares_the_end_with_the_middle(values: AlignedValues, expected
 def test_two_points_are_enough_for_an_end() -> None:
     assert 0.0 == idle_tail_seconds((0.0, 100.0), (4.0, 0.0), end_seconds=100.0, cpus=4)
     assert idle_tail_seconds((0.0, 100.0), (4.0, None), end_seconds=100.0, cpus=4) is None
+
+
+@pytest.mark.parametrize(("points", "expected"), [(9, None), (10, 1.0)])
+def test_growth_is_known_from_ten_points_on(points: int, expected: float | None) -> None:
+    rate = growth_rate([(float(time), float(time)) for time in range(points)])
+
+    assert pytest.approx(expected) == rate
+
+
+@pytest.mark.parametrize(("level", "expected"), [(38.0, 1.0), (38.5, None)])
+def test_curve_grows_from_a_tenth_of_its_level_on(level: float, expected: float | None) -> None:
+    # The second half rises by 4 from 5 to 9 seconds, with a mean of 2 above the level at its start.
+    rate = growth_rate([(float(time), level - 5 + time) for time in range(10)])
+
+    assert pytest.approx(expected) == rate
+
+
+def test_points_of_one_moment_do_not_grow() -> None:
+    assert growth_rate([(5.0, float(value)) for value in range(10)]) is None

@@ -25,6 +25,7 @@ from slurmscope.jobs.exit_status import describe_exit, describe_signal, name_exi
         (0, 9, "killed by SIGKILL, signal 9", "limits"),
         (0, 24, "killed by SIGXCPU, signal 24", "ulimit -t"),
         (0, 40, "killed by signal 40", "end of its output"),
+        (0, 64, "killed by signal 64", "end of its output"),
         (None, 15, "killed by SIGTERM, signal 15", "time limit"),
         (137, 0, "ended with exit code 137: a command in it was killed by SIGKILL", "limits"),
         (139, 0, "ended with exit code 139: a command in it was killed by SIGSEGV", "debugger"),
@@ -77,6 +78,15 @@ def test_names_of_signals_are_those_of_the_kernel() -> None:
     [
         (0, 11, "killed by SIGSEGV"),
         (0, 40, "killed by signal 40"),
+        # Linux has 64 signals.
+        (0, 64, "killed by signal 64"),
+        (0, 65, ""),
+        (128, 0, "exit code 128"),
+        (129, 0, "exit code 129: SIGHUP"),
+        (192, 0, "exit code 192: signal 64"),
+        (193, 0, "exit code 193"),
+        (256, 0, "exit code 256"),
+        (257, 0, "exit code 257: SIGHUP"),
         (139, 0, "exit code 139: SIGSEGV"),
         (271, 0, "exit code 271: SIGTERM"),
         (127, 0, "exit code 127: command not found"),

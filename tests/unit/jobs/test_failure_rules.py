@@ -233,3 +233,17 @@ def test_job_that_was_idle_for_a_tenth_of_its_run_hung(
 @pytest.mark.parametrize(("signal", "expected"), [(None, ""), (0, ""), (1, "0"), (64, "0"), (65, "")])
 def test_cancelled_step_of_a_failed_job_was_killed_by_a_signal(signal: int | None, expected: str) -> None:
     assert expected == explain("FAILED", step("0", "CANCELLED", exit_signal=signal)).step
+
+
+def test_part_of_a_heterogeneous_step_comes_before_the_script() -> None:
+    # Both ended in the same second.
+    assert "0+1" == explain("FAILED", step("batch", "FAILED", exit_code=1), step("0+1", "FAILED", exit_code=1)).step
+
+
+@pytest.mark.parametrize(("tail", "is_stuck"), [(None, False), (0.0, False), (4.0, True)])
+def test_run_of_five_seconds_may_hang_as_well(tail: float | None, is_stuck: bool) -> None:
+    summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=5.0, cpu={"idle_tail_seconds": tail})
+    failure = explain_failure(JobReport(summary=summary, made_seconds=START + 8000))
+
+    assert failure is not None
+    assert is_stuck == ("had been idle" in failure.explanation)

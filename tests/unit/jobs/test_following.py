@@ -64,6 +64,15 @@ def test_memory_per_core_without_known_cores_is_not_compared() -> None:
     assert {} == find_targets("#SBATCH --mem-per-cpu=1G", replace(BEFORE, cpus=None))
 
 
+def test_memory_per_core_is_that_of_all_cores() -> None:
+    assert {MEMORY: 16.0 * GIB} == find_targets("#SBATCH --mem-per-cpu=1G", BEFORE)
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(0, 8.0), (1, 8.0), (2, 16.0)])
+def test_memory_per_node_is_that_of_one_node_at_least(nodes: int, expected: float) -> None:
+    assert {MEMORY: expected * GIB} == find_targets("#SBATCH --mem=8G", replace(BEFORE, nodes=nodes))
+
+
 def test_memory_per_gpu_is_that_of_all_gpus() -> None:
     two, none = replace(BEFORE, gpus=2), replace(BEFORE, gpus=0)
 
@@ -100,3 +109,5 @@ def test_fewer_nodes_save_everything_and_other_lines_what_they_name() -> None:
     # More memory after an OOM kill saves nothing, and is no negative saving.
     assert set() == find_resources("#SBATCH --mem=48G", BEFORE)
     assert set() == find_resources("#SBATCH --mem=8G", replace(BEFORE, memory_bytes=None))
+    # 32 GiB on each of two nodes are what the run had.
+    assert set() == find_resources("#SBATCH --mem=32G", BEFORE)

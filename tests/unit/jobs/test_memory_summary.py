@@ -46,6 +46,8 @@ def memory_of(*steps: StepRecord, node_count: int = 1) -> MemorySummary:
         ((step(0, 0, None), step(1, 100, 200)), False),
         ((step(0, None, None), step(1, 100, 200)), False),
         ((step(0, None, None),), True),
+        ((replace(step(0, 0, 100), tasks=None),), True),
+        ((replace(step(0, 0, 100), tasks=2),), False),
         # Parts of a heterogeneous step run side by side.
         ((replace(step(0, 0, 100), name="0+0"), replace(step(0, 0, 100), name="0+1")), False),
     ],
@@ -83,6 +85,10 @@ def test_memory_of_one_of_sixteen_steps_is_not_suggested() -> None:
         (MemorySummary(working_peak_bytes=2.0, slurm_peak_bytes=1.0), 2.0),
         (MemorySummary(slurm_peak_bytes=1.0, charged_peak_bytes=51.0), 1.0),
         (MemorySummary(slurm_peak_bytes=1.0, slurm_peak_is_whole=False, charged_peak_bytes=51.0), 51.0),
+        # Of an OOM-killed job the highest of all.
+        (MemorySummary(slurm_peak_bytes=60.0, charged_peak_bytes=51.0, oom_kills=1), 60.0),
+        (MemorySummary(working_peak_bytes=70.0, charged_peak_bytes=51.0, oom_kills=1), 70.0),
+        (MemorySummary(working_peak_bytes=2.0, charged_peak_bytes=51.0, is_out_of_memory=True), 51.0),
         (MemorySummary(), None),
     ],
 )
@@ -118,7 +124,8 @@ def test_memory_controller_is_preferred_to_processes() -> None:
 
 @pytest.mark.parametrize(("state", "kills"), [("OUT_OF_MEMORY", 0.0), ("OUT_OF_MEMORY", 1.0), ("FAILED", 1.0)])
 def test_oom_killed_job_has_the_peak_of_the_kernel(state: str, kills: float) -> None:
-    memory = peaks(state, memory_anon=0.1 * GIB, memory_peak=64.0 * GIB, oom_kills=kills)
+    # Of the file cache in the last sample, nothing was left to reclaim.
+    memory = peaks(state, memory_anon=0.1 * GIB, memory_peak=64.0 * GIB, memory_file=60.0 * GIB, oom_kills=kills)
 
     assert (64 * GIB, 1.0) == (memory.best_peak_bytes, memory.ratio)
 
@@ -136,6 +143,10 @@ def test_peak_that_the_file_cache_does_not_explain_was_needed() -> None:
     # Memory of the kernel for the job: 40 MiB above what the samples explain.
     kernel = peaks(memory_anon=1024.0 * MIB, memory_peak=1564.0 * MIB, memory_file=500.0 * MIB)
     assert 1064 * MIB == kernel.best_peak_bytes
+    assert 1064 * MIB == peaks(memory_anon=1024.0 * MIB, memory_peak=1064.0 * MIB).best_peak_bytes
+    # Up to 64 MiB.
+    most = peaks(memory_anon=1024.0 * MIB, memory_peak=1188.0 * MIB, memory_file=100.0 * MIB)
+    assert 1088 * MIB == most.best_peak_bytes
 
 
 def test_samples_alone_are_no_bound_on_the_need() -> None:
@@ -166,7 +177,25 @@ def killed(values: Sequence[float], **record: Any) -> MemorySummary:
 
 def test_growing_memory_is_continued_to_the_time_limit() -> None:
     # 1 GiB more every 10 minutes, 13 GiB at the end; of 3 hours the job ran 2, so 6 GiB more.
-    assert 19 * GIB == pytest.approx(killed([float(1 + n) * GIB for n in range(13)]).expected_bytes)
+    grown = [float(1 + n) * GIB for n in range(13)]
+    assert 19 * GIB == pytest.approx(killed(grown).expected_bytes)
+    # Two hours are a tenth of 20: 18 hours of 6 GiB more.
+    assert 121 * GIB == pytest.approx(killed(grown, time_limit_seconds=20 * 3600).expected_bytes)
+
+
+def test_memory_of_the_node_that_was_fullest_at_the_end_is_continued() -> None:
+    # 13 GiB at the end, 1 GiB more every 10 minutes, and an hour left; the other node always needed 12.5 GiB.
+    times = tuple(float(START + 600 * index) for index in range(13))
+    curves = (
+        Series(("n1",), times, tuple(float(1 + n) * GIB for n in range(13))),
+        Series(("n2",), times, (12.5 * GIB,) * 13),
+    )
+    record = make_record(
+        state="OUT_OF_MEMORY", nodes=("n1", "n2"), node_count=2, memory_bytes=64 * GIB, time_limit_seconds=3 * 3600
+    )
+    summary = summarize(record, Measured(curves={"memory_anon": curves}), now_seconds=START + 7200.0)
+
+    assert 19 * GIB == pytest.approx(summary.memory.expected_bytes)
 
 
 @pytest.mark.parametrize(

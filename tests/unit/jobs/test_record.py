@@ -123,3 +123,9 @@ def test_derived_exit_is_the_highest_of_the_steps_that_srun_started() -> None:
     failed = StepRecord(name="2", state="FAILED", exit_code=1, exit_signal=0)
     assert (1, 0) == make_record(steps=(*steps, failed)).derived_exit
     assert (None, None) == make_record(steps=steps[:2]).derived_exit
+
+
+def test_rest_of_an_array_has_no_task() -> None:
+    assert make_record(array_job_id=20, array_task_id=None).is_array_rest
+    assert not make_record(array_job_id=20, array_task_id=0).is_array_rest
+    assert not make_record().is_array_rest

@@ -12,8 +12,8 @@ from slurmscope.jobs.failure import explain_failure
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.header_options import parse_suggestion
 from slurmscope.jobs.record import StepRecord
-from slurmscope.jobs.report import JobReport, Resubmission
-from slurmscope.jobs.resubmission import suggest_resubmission
+from slurmscope.jobs.report import JobReport, OtherRun, Resubmission
+from slurmscope.jobs.resubmission import past_bytes, suggest_resubmission
 from slurmscope.jobs.summary import NodeSummary
 from tests.fakes.job_summaries import GIB, HOUR, make_summary
 from tests.fakes.reports import make_finding
@@ -163,6 +163,7 @@ def test_memory_does_not_exceed_that_of_a_node() -> None:
     assert () == header(whole)
     explanation = next(finding.explanation for finding in judge(whole) if finding.rule == "oom_kill")
     assert "A node has 8 GiB: use nodes with more memory" in explanation
+    assert [""] == [finding.suggestion for finding in judge(whole) if finding.rule == "oom_kill"]
 
 
 def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
@@ -211,6 +212,7 @@ def step(request: str, tasks: int = 1) -> tuple[StepRecord, ...]:
         ("--mem=3G", 1, "3G"),
         ("--mem=3000", 1, "3000M"),
         ("--mem-per-cpu=500M --cpus-per-task=2", 3, "3000M"),
+        ("--mem-per-cpu=500M", 3, "1500M"),
         ("--mem=none", 1, "1280M"),
     ],
 )
@@ -341,8 +343,10 @@ def test_largest_need_of_any_node_counts() -> None:
         memory={"requested_bytes": 16 * GIB, "working_peak_bytes": 4 * GIB},
         nodes=nodes,
     )
-    # 3 GiB x 1.2 = 3.6, up to 3.75 GiB.
-    assert ("#SBATCH --mem=3840M",) == header(summary)
+    # 3 GiB x 1.2 = 3.6, up to 3.75 GiB on each of two nodes.
+    made = suggest(summary)
+    assert made is not None
+    assert (("#SBATCH --mem=3840M",), 7.5 * GIB) == (made.lines, made.suggested.memory_bytes)
 
 
 def test_memory_of_whole_nodes_is_not_lowered() -> None:
@@ -377,3 +381,93 @@ def test_memory_that_comes_with_the_cores_shrinks_with_them() -> None:
     assert made is not None
     assert ("#SBATCH --cpus-per-task=2",) == made.lines
     assert (2, 4 * GIB) == (made.suggested.cpus, made.suggested.memory_bytes)
+
+
+def test_deviation_from_steady_growth_is_added_to_the_next_need() -> None:
+    # 1.0, 1.2, ... 2.4 GiB, of which the first and the last two are 0.3 GiB off, so that the line stays the same: the
+    # ninth needs 2.6 + 0.3 GiB, x 1.2 = 3.48, up to 3.5 GiB.
+    needs = (1.3, 0.9, 1.4, 1.6, 1.8, 2.0, 1.9, 2.7)
+    runs = [replace(RUN, start_seconds=number, peak_bytes=need * GIB) for number, need in enumerate(needs)]
+
+    assert ("#SBATCH --mem=3584M",) == header(make_summary(memory={"working_peak_bytes": GIB}), *runs)
+
+
+def test_memory_of_fewer_nodes_is_that_of_all_of_them() -> None:
+    # 10 GiB on each of 6 nodes are 30 GiB on each of 2.
+    record = submitted("-N6 --ntasks-per-node=4 --mem=10G", node_count=6, cpus=24)
+    made = suggest(make_summary(record=record, memory={"requested_bytes": 60 * GIB, "working_peak_bytes": 40 * GIB}))
+
+    assert made is not None
+    assert (2, 24, 60 * GIB) == (made.suggested.nodes, made.suggested.cpus, made.suggested.memory_bytes)
+
+
+def test_runs_that_need_all_memory_of_each_node_keep_it() -> None:
+    # 6 GiB x 1.2 = 7.2, up to 8 GiB, which each of two nodes has.
+    nodes = tuple(NodeSummary(node=name, working_peak_bytes=6 * GIB) for name in ("n1", "n2"))
+    memory = {"requested_bytes": 16 * GIB, "working_peak_bytes": 12 * GIB}
+
+    record = {"node_count": 2, "cpus": 8, "submit_line": "sbatch x.sh"}
+
+    assert () == header(make_summary(record=record, memory=memory, nodes=nodes), *several(5))
+
+
+def grown(first: float, more: float) -> list[OtherRun]:
+    """Make eight runs, each of which needed so much more than the one before."""
+    return [replace(RUN, start_seconds=number, peak_bytes=(first + more * number) * GIB) for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "expected"),
+    [
+        # 8 x 0.125 are a tenth of the mean of 10 GiB: the ninth needs 9.5625 + 8 x 0.125.
+        (9.5625, 0.125, 10.5625),
+        # 8 x 0.0625 are half of that: noise, and the largest is 9.78125 + 7 x 0.0625.
+        (9.78125, 0.0625, 10.21875),
+    ],
+)
+def test_runs_grow_from_a_tenth_of_their_mean_on(first: float, more: float, expected: float) -> None:
+    past = past_bytes(grown(first, more))
+
+    assert past is not None
+    assert expected * GIB == past.expected
+
+
+def test_run_within_nine_tenths_of_its_limit_is_not_short() -> None:
+    # 2.7 of 3 h; another run timed out at 3 h.
+    assert () == header(make_summary(run_seconds=2.7 * HOUR), replace(RUN, state="TIMEOUT"))
+
+
+def test_time_of_other_runs_is_longer_on_fewer_cores() -> None:
+    # Four busy cores on two take twice as long: 3 h x 2 x 1.5 = 9 h.
+    summary = make_summary(record={"time_limit_seconds": 86400})
+    line = "#SBATCH --cpus-per-task=2"
+    assert (line, "#SBATCH --time=09:00:00") == header(
+        summary, *several(5, run_seconds=3 * HOUR, mean_cores=2.0), lines=(line,)
+    )
+    # Usually 1 h, once 3 h x 2 x 1.05 = 6.3, up to 6.5 h; this run alone 2 h x 2 x 1.5 = 6 h.
+    usual = several(39, run_seconds=HOUR, mean_cores=2.0)
+    longest = replace(RUN, run_seconds=3 * HOUR, mean_cores=2.0)
+    assert (line, "#SBATCH --time=06:30:00") == header(summary, *usual, longest, lines=(line,))
+
+
+@pytest.mark.parametrize(("peak", "expected"), [(7.9, ()), (8.0, ("#SBATCH --mem=10G",))])
+def test_other_run_that_needed_all_memory_is_evidence_for_more(peak: float, expected: tuple[str, ...]) -> None:
+    # The finding about the OOM kill may be switched off; 8 GiB x 1.2 = 9.6, up to 10 GiB.
+    report = JobReport(summary=make_summary(record={"state": "OUT_OF_MEMORY"}), made_seconds=0)
+    made = suggest_resubmission(report, [replace(RUN, peak_bytes=peak * GIB)])
+
+    assert made is not None
+    assert expected == made.lines
+
+
+def test_step_that_requests_more_is_no_evidence_for_more() -> None:
+    summary = make_summary(record={"state": "OUT_OF_MEMORY", "steps": step("--mem=10G")})
+
+    assert () == header(summary, lines=("#SBATCH --mem=8G",))
+
+
+def test_memory_with_fewer_cores_is_not_suggested_without_them() -> None:
+    # The other run kept all cores busy.
+    summary = make_summary(memory={"working_peak_bytes": GIB})
+
+    assert () == header(summary, replace(RUN, peak_bytes=None), lines=("#SBATCH --cpus-per-task=1 --mem=2G",))

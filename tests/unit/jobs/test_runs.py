@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import pytest
+
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.record import EarlierSize, JobRecord, StepRecord
 from slurmscope.jobs.runs import join_resized, newest_tasks, run_of, runs_of_job, whole_runs
@@ -118,3 +120,25 @@ def test_each_task_of_the_newest_array_has_one_run() -> None:
 
     assert {run_of(requeued), run_of(tasks[1])} == set(map(run_of, found))
     assert [] == newest_tasks([])
+
+
+def test_job_that_started_at_once_is_not_the_rest_of_a_resized_one() -> None:
+    at_once = make_record(3, submit_seconds=START, start_seconds=START)
+
+    assert [at_once] == list(whole_runs([at_once], lambda _: pytest.fail("there are no other records")))
+
+
+def test_restarts_that_one_of_two_records_lacks_are_not_compared() -> None:
+    known, unknown = make_record(7, submit_seconds=START, restarts=3), make_record(7, restarts=None)
+    for first, second in ((known, unknown), (unknown, known)):
+        earlier, later = replace(first, submit_seconds=START), replace(second, submit_seconds=START + 100)
+        assert [later, earlier] == runs_of_job(later, [earlier, later])
+
+
+def test_cpu_time_of_a_resized_job_is_known_at_its_end() -> None:
+    first, last = replace(FIRST, cpu_seconds=4.0), replace(LAST, cpu_seconds=5.0)
+    running = replace(last, state="RUNNING", end_seconds=None)
+
+    assert [9.0] == [run.cpu_seconds for run in join_resized([first, last])]
+    assert [None] == [run.cpu_seconds for run in join_resized([first, running])]
+    assert [None] == [run.cpu_seconds for run in join_resized([FIRST, replace(LAST, cpu_seconds=None)])]

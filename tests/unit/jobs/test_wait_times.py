@@ -69,3 +69,17 @@ def test_class_without_jobs_counts_for_nothing() -> None:
 
 def test_wait_of_centuries_is_in_the_last_class() -> None:
     assert MAX_WAIT_CLASS == find_wait_class(1e30)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.9, 0), (1.0, 1), (1.5, 2), (2.0, 3), (1e12, MAX_WAIT_CLASS)])
+def test_two_classes_double_the_waiting_time(seconds: float, expected: int) -> None:
+    assert expected == find_wait_class(seconds)
+
+
+def test_class_of_one_job_counts() -> None:
+    # Half of one job that waited from 1 to 1.41 s.
+    assert pytest.approx((1 + 2**0.5) / 2) == find_quantile({1: 1}, 0.5)
+
+
+def test_median_of_two_classes_is_the_end_of_the_first() -> None:
+    assert pytest.approx(2**0.5) == find_quantile({1: 1, 3: 1}, 0.5)

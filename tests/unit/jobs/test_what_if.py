@@ -60,6 +60,7 @@ def test_memory_is_described(memory: MemoryOutcome, expected: str) -> None:
         (2, 2.0, "With 2 cores it would have run for about 2 h, as it did."),
         (1, None, "With 1 core its run time is not known: its CPU time was not measured."),
         (8, 2.0, "With 8 cores it would not have been faster."),
+        (4, 2.0, "With 4 cores it would have run for about 2 h, as it did."),
     ],
 )
 def test_cores_are_described(cpus: int, run_hours: float | None, expected: str) -> None:
@@ -83,6 +84,7 @@ def test_more_cores_of_a_busy_job_are_unknown() -> None:
         (CUT, "Its time limit of 30 min would have ended it after 30 min, at 2026-09-21 14:43:20 UTC."),
         (DONE, "A time limit of 30 min would have been enough."),
         (TimeOutcome(verdict=Verdict.UNKNOWN), "Whether a time limit of 30 min is enough is not known."),
+        (replace(CUT, cut_after_seconds=None), "Whether a time limit of 30 min is enough is not known."),
     ],
 )
 def test_time_limit_is_described(time: TimeOutcome, expected: str) -> None:

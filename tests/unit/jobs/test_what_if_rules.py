@@ -54,6 +54,24 @@ def test_memory_is_compared_with_the_curve() -> None:
     assert MemoryOutcome(verdict=Verdict.ENOUGH, needed_bytes=6 * GIB) == memory_of(run(GROWING), 6)
 
 
+def test_memory_that_is_just_reached_is_enough_until_then() -> None:
+    # 5 GiB at 1.5 h are no more than 5 GiB; 6 GiB at 2 h are.
+    assert 2 * HOUR == memory_of(run(GROWING), 5).killed_after_seconds
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(1, 3 * GIB), (2, None)])
+def test_peak_of_the_kernel_is_the_need_on_a_single_node(nodes: int, expected: float | None) -> None:
+    memory = {"working_peak_bytes": None, "charged_peak_bytes": 3 * GIB, "slurm_peak_is_whole": False}
+
+    assert expected == memory_of(run(record={"node_count": nodes}, memory=memory), 4).needed_bytes
+
+
+def test_sample_before_the_start_is_that_of_the_start() -> None:
+    early = replace(GROWING, times=tuple(time - 3 * HOUR for time in GROWING.times))
+
+    assert 0.0 == memory_of(run(early), 4).killed_after_seconds
+
+
 def test_time_of_an_oom_kill_is_unknown_without_a_sample_of_it() -> None:
     for report in (run(), run(chart("memory", (None, GIB)))):
         expected = MemoryOutcome(verdict=Verdict.TOO_LITTLE, needed_bytes=6 * GIB)

@@ -127,7 +127,7 @@ def _enough_cores(summary: JobSummary) -> int | None:
     # A step that was started with so many tasks cannot start with fewer cores.
     # A mean over the run, in which the program also starts and ends.
     wanted = math.ceil((summary.mean_running_threads or 0.0) - 0.1)
-    needed = max(1, math.floor(peak + 0.5), wanted, step_tasks(summary) or 1)
+    needed = max(math.floor(peak + 0.5), wanted, step_tasks(summary) or 1)
     return needed if is_worthwhile(requested_cores(summary), needed) else None
 
 

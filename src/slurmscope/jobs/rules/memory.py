@@ -104,10 +104,12 @@ def _needs(summary: JobSummary, peak: float) -> list[tuple[float, float | None]]
 
     Slurm's peak was on one of them, unknown which: where it is above all others, each node may need it.
     """
-    count, floor = max(1, summary.record.node_count), summary.memory.slurm_peak_bytes or 0.0
+    count, cpus = max(1, summary.record.node_count), summary.record.cpus
+    mean = peak / count
+    floor = max(mean, summary.memory.slurm_peak_bytes or mean)
     measured = [(n.working_peak_bytes, n.cpus) for n in summary.nodes if n.working_peak_bytes is not None]
     if len(measured) < count:
-        return [(max(peak / count, floor), (summary.record.cpus or 0) / count)] * count
+        return [(floor, cpus and cpus / count)] * count
     if floor <= max(needed for needed, _ in measured):
         return measured
     return [(floor, cpus) for _, cpus in measured]
@@ -205,10 +207,10 @@ def _growth_sentence(summary: JobSummary) -> str:
 
 
 def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
-    growth, memory = summary.memory.growth_ratio, summary.memory
-    if growth is None or not memory.coverage.is_good:
+    memory = summary.memory
+    growth, peak = memory.growth_ratio, memory.working_peak_bytes
+    if growth is None or peak is None or not memory.coverage.is_good:
         return None
-    peak = memory.working_peak_bytes or 0.0
     if growth < values["min_growth_ratio"] or peak < values["min_peak_bytes"]:
         return None
     is_risky = memory.requested_bytes is not None and peak >= values["warning_used_ratio"] * memory.requested_bytes

@@ -10,7 +10,7 @@ import pytest
 
 from slurmscope.jobs.findings import resolve_thresholds
 from slurmscope.jobs.record import StepRecord
-from slurmscope.jobs.rule import Finding
+from slurmscope.jobs.rule import Finding, requested_cores, step_cores, step_nodes
 from slurmscope.jobs.summary import GpuWork, JobSummary, NodeSummary
 from tests.fakes.job_summaries import (
     GIB,
@@ -90,6 +90,12 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
             {"requested_bytes": 8 * GIB, "peak_bytes": 2 * GIB, "used_ratio": 0.25},
             ["8 GiB", "2 GiB", "25 %"],
         ),
+        (
+            "memory_over_requested",
+            make_summary(memory={"working_peak_bytes": None, "slurm_peak_bytes": 2 * GIB}),
+            {"requested_bytes": 8 * GIB, "peak_bytes": 2 * GIB, "used_ratio": 0.25},
+            ["8 GiB", "at most 2 GiB", "25 %", "samples rarely"],
+        ),
         # Half of 16 GiB is 8 GiB for each node; the node nearest to its limit counts.
         (
             "memory_near_limit",
@@ -105,6 +111,12 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
             ["8 GiB"],
         ),
         ("oom_kill", on_two_nodes(GIB, GIB, state="OUT_OF_MEMORY"), {"oom_kills": 0.0}, ["8 GiB"]),
+        (
+            "oom_kill",
+            make_summary(record={"state": "FAILED", "exit_signal": 9}, memory={"working_peak_bytes": 10 * GIB}),
+            {"peak_bytes": 10 * GIB, "requested_bytes": 8 * GIB, "used_ratio": 1.25},
+            ["10 GiB of 8 GiB per node (125 %)"],
+        ),
         (
             "memory_growing",
             make_summary(memory={"growth_ratio": 1.5}),
@@ -401,3 +413,69 @@ def test_timed_out_job_is_stuck_from_a_tenth_of_its_run_on(tail: float, expected
 
     assert expected == ("12 min" in finding.explanation)
     assert expected == (not finding.suggestion)
+
+
+def test_all_requested_memory_counts_where_cores_are_unknown() -> None:
+    # 1 GiB of each core is free, but there is none.
+    memory = {"requested_bytes": GIB, "working_peak_bytes": 0.0}
+
+    assert (
+        GIB
+        == found("memory_over_requested", make_summary(record={"cpus": None}, memory=memory)).numbers["requested_bytes"]
+    )
+
+
+def test_uneven_nodes_are_named_where_they_keep_memory_from_getting_less() -> None:
+    def is_named(summary: JobSummary) -> bool:
+        return "one node needed most of it" in found("memory_over_requested", summary).advice
+
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=1, request="--mem=8G"),)
+    kept = make_summary(record={"steps": steps}, memory={"working_peak_bytes": GIB})
+
+    assert is_named(on_two_nodes(0.0, 6.5 * GIB))
+    assert not is_named(on_two_nodes(0.0, 4.5 * GIB))
+    assert not is_named(kept)
+
+
+def test_unknown_peak_is_no_growth() -> None:
+    summary = make_summary(memory={"growth_ratio": 2.0, "working_peak_bytes": None})
+
+    assert "memory_growing" not in {each.rule for each in all_findings(summary, {"memory_growing.min_peak_bytes": 0.0})}
+
+
+def test_files_in_tmpfs_are_named_from_three_tenths_of_the_need_on() -> None:
+    memory = {"requested_bytes": 16 * GIB, "oom_kills": 1, "working_peak_bytes": 10 * GIB}
+    unmeasured = {"oom_kills": 1, "working_peak_bytes": None}
+
+    assert (
+        "3 GiB were shared"
+        in found("oom_kill", make_summary(memory=memory | {"shared_peak_bytes": 3 * GIB})).explanation
+    )
+    assert "were shared" not in found("oom_kill", make_summary(memory=unmeasured)).explanation
+
+
+def test_step_requests_the_cores_of_all_its_tasks() -> None:
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=3, request="-c2 -N2-4"),)
+    summary = make_summary(record={"steps": steps})
+
+    assert (6, 2) == (step_cores(summary), step_nodes(summary))
+    assert (0, 0) == (step_cores(make_summary()), step_nodes(make_summary()))
+
+
+def test_unknown_cores_were_not_requested() -> None:
+    assert 0 == requested_cores(make_summary(record={"cpus": None}))
+
+
+@pytest.mark.parametrize(("calls", "expected"), [(0.0, []), (1.0, [10.0])])
+def test_one_call_has_a_size_and_none_has_not(calls: float, expected: list[float]) -> None:
+    summary = with_io(reads=calls, writes=0.0, read_bytes=10.0, write_bytes=0.0)
+    thresholds = {"tiny_requests.min_calls": 0.0, "tiny_requests.min_calls_per_second": 0.0}
+    findings = [each for each in all_findings(summary, thresholds) if each.rule == "tiny_requests"]
+
+    assert expected == [each.numbers["bytes_per_call"] for each in findings]
+
+
+def test_run_of_five_seconds_that_hung_gets_no_more_time() -> None:
+    hung = make_summary(record={"state": "TIMEOUT"}, run_seconds=5.0, cpu={"idle_tail_seconds": 4.0})
+
+    assert "" == found("timed_out", hung).suggestion

@@ -292,3 +292,12 @@ def test_smallest_amount_does_not_raise_a_smaller_request() -> None:
     memory = {"requested_bytes": 300.0 * (1 << 20), "working_peak_bytes": 50.0 * (1 << 20)}
     summary = make_summary(busy=0.25, memory=memory, record={"submit_line": "sbatch -c4 x"})
     assert "#SBATCH --cpus-per-task=1 --mem=300M" == found(summary, "serial_code").suggestion
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(8.0, False), (8.1, True)])
+def test_threads_are_bound_to_few_cores_where_more_than_two_wanted_each(threads: float, expected: bool) -> None:
+    # 16 tasks need their 16 cores, of which 4 were busy.
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=16),)
+    summary = replace(busy(4, "sbatch -n16 --mem=64G x", steps=steps), mean_running_threads=threads)
+
+    assert expected == ("--cpu-bind" in found(summary, "cpu_idle").advice)
