@@ -11,7 +11,7 @@ from pathlib import Path
 from slurmscope.core.errors import SourceError
 from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.job_finder import JobFinder, JobMeter, LiveJob, StepFolders
-from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, CpuUse, GroupKey, JobKey, JobUse, ProcessUse
+from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, CpuUse, GroupKey, JobKey, JobUse, MemoryUse, ProcessUse
 
 
 @dataclass(eq=False)
@@ -25,11 +25,14 @@ class FakeJob:
     processes: int = 1
     steps: set[str] = field(default_factory=lambda: {"batch"})
     pids: list[int] = field(default_factory=list)
+    peak_bytes: int | None = None
     reads: int = 0
 
     def read(self) -> CgroupUse | None:
-        """Return the CPU time."""
-        return None if self.seconds is None else CgroupUse(cpu=CpuUse(total_seconds=self.seconds))
+        """Return the CPU time and the peak of memory."""
+        if self.seconds is None:
+            return None
+        return CgroupUse(cpu=CpuUse(total_seconds=self.seconds), memory=MemoryUse(peak_bytes=self.peak_bytes))
 
     def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
         """Return a group for each step."""
@@ -71,6 +74,10 @@ class FakeReader(JobMeter):
             return None
         groups = {WHOLE_JOB: whole, **job.read_groups(steps=self.has_steps, tasks=False)}
         return JobUse(key=job.key, uid=job.uid, groups=groups)
+
+    def count_left(self, job: LiveJob) -> int | None:
+        """Return 0 when no process is left."""
+        return None if job.members().user else 0
 
     def leaders(self, job: LiveJob) -> list[int]:
         """Return all processes."""

@@ -178,6 +178,7 @@ TOTALS: Mapping[str, SeriesQuery] = {
     "busy_peak": _curve("jobs_busy_cores", Aggregation.MAX),
     "cores": _curve("jobs_cores", Aggregation.MAX),
     "memory_peak": _curve("jobs_memory_peak_bytes", Aggregation.MAX),
+    "memory_peak_final": _curve("jobs_memory_peak_final", Aggregation.MAX),
     "memory_file": _curve("jobs_memory_file_bytes", Aggregation.MAX),
     "memory_limit": _curve("jobs_memory_limit_bytes", Aggregation.MAX),
     "oom_kills": SeriesQuery(

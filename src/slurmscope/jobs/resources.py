@@ -189,11 +189,16 @@ def summarize_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, fl
         growth_ratio=_growth(run, working) if is_whole else None,
         expected_bytes=_expected(run, working),
         shared_peak_bytes=_shared_peak(run),
-        is_bounded=run.is_whole(run.by_node("memory_peak")),
+        is_bounded=run.is_whole(run.by_node("memory_peak")) and _is_read_to_the_end(run),
         oom_kills=_oom_kills(run),
         is_out_of_memory=run.record.state == "OUT_OF_MEMORY",
         coverage=cover(run, peaks, _measured(run)),
     )
+
+
+def _is_read_to_the_end(run: MeasuredRun) -> bool:
+    """Return whether no agent may have missed a peak at the end; older agents do not say."""
+    return not run.record.has_ended or all(run.by_node("memory_peak_final").values())
 
 
 def working_memory(run: MeasuredRun, *, points: int) -> Aligned:

@@ -206,7 +206,8 @@ def hit_step_limit(summary: JobSummary) -> bool:
         for node in summary.nodes
         if node.working_peak_bytes is not None
     ]
-    is_whole = bool(limits) and len(limits) >= summary.record.node_count and summary.memory.is_bounded
+    has_peak = summary.memory.charged_peak_bytes is not None
+    is_whole = has_peak and bool(limits) and len(limits) >= summary.record.node_count
     return is_whole and bool(summary.memory.oom_kills) and all(peak < 0.9 * limit for peak, limit in limits)
 
 

@@ -83,7 +83,9 @@ class MemorySummary:
     shared_peak_bytes: float | None = None
     """The part of the needed memory that is shared memory or files in tmpfs, such as /dev/shm, at its highest."""
     is_bounded: bool = False
-    """Whether the kernel's peak of every node is known: samples alone may miss any peak."""
+    """Whether the kernel's peak of every node is known, and that of an ended job to its end: samples alone may miss any
+    peak.
+    """
     oom_kills: int | None = None
     is_out_of_memory: bool = False
     """Whether Slurm reports that the job ran out of memory."""

@@ -27,6 +27,9 @@ ENVIRONMENT_TRIES = 8
 ENVIRONMENT_PROCESSES = 3
 # Task leaders that are watched at once; when one of them ends, others are watched.
 LEADER_LIMIT = 16
+# Processes that may be left when the last task has ended: those of the extern step, and zombies.
+IDLE_LIMIT = 4
+IDLE_COMMAND = "sleep"
 
 
 class LiveJob(Protocol):
@@ -120,6 +123,19 @@ class JobMeter:
         stepd, others = set(members.stepd), set(members.user)
         leaders = [s.pid for s in samples if (s.parent_id in stepd if stepd else s.parent_id not in others)]
         return leaders[:LEADER_LIMIT]
+
+    def count_left(self, job: LiveJob) -> int | None:
+        """Return how many processes are left in a job whose tasks have ended; None if one of them may need memory.
+
+        The extern step has a process ``sleep`` until Slurm ends the job.
+        """
+        pids = job.members().user
+        if len(pids) > IDLE_LIMIT:
+            return None
+        samples = self._reader.read(pids)
+        if len(samples) < len(pids) and self._reader.hides_processes():
+            return None
+        return None if any(s.state != "Z" and s.command != IDLE_COMMAND for s in samples) else len(pids)
 
     def _read_environment(self, pids: Iterable[int]) -> None:
         if self._environment or not self._options.environment or self._environment_tries >= ENVIRONMENT_TRIES:

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
@@ -147,6 +147,10 @@ class JobRegistry:
         """Read the cgroups of a job only, which takes a tenth of the time."""
         self._read(tracked, tracked.read_cgroup)
 
+    def check_end(self, tracked: TrackedJob) -> None:
+        """Note whether the cgroups of a job were just read for the last time that matters."""
+        self._attempt(tracked, tracked.check_end)
+
     def update_steps(self, tracked: TrackedJob) -> None:
         tracked.update_steps(self._finder.list_steps(tracked.job), self._clock())
 
@@ -235,8 +239,7 @@ class JobRegistry:
         self._update_roster(begun=self.roster.begun, last=self.roster.last)
         self._failing.discard(tracked)
         self._leave_folder(tracked)
-        use = replace(tracked.use, has_ended=True)
-        self._ended[key] = _Ended(use, self._clock() + self._grace_seconds)
+        self._ended[key] = _Ended(tracked.ended_use(), self._clock() + self._grace_seconds)
         if (earlier := tracked.earlier_steps()) is not None:
             self._paused[key] = earlier
         while len(self._ended) > self._ended_limit:

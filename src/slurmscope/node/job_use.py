@@ -159,13 +159,14 @@ class JobUse:
     ``groups`` has the job's own cgroup under ``GroupKey()``, and steps and tasks if enabled. ``uid`` is None until a
     process of the job's user was seen. ``busy_cores`` is the CPU time spent since the previous reading, in cores; None
     before the second reading. ``pids`` are all its processes, including slurmstepd. ``cgroup`` is its folder, empty
-    if it has none.
+    if it has none. ``is_peak_final`` is whether the memory of an ended job was read after its last process had ended.
     """
 
     key: JobKey
     uid: int | None = None
     busy_cores: float | None = None
     has_ended: bool = False
+    is_peak_final: bool = False
     groups: Mapping[GroupKey, CgroupUse] = field(default_factory=dict)
     processes: ProcessUse | None = None
     pids: frozenset[int] = frozenset()

@@ -38,6 +38,12 @@ INFO = info(
     *JOB, "user", "uid", "account", "partition", "has_ended",
 )  # fmt: skip
 BUSY = gauge("jobs_busy_cores", "Mean number of cores the job kept busy since the previous reading.", *JOB)
+PEAK_FINAL = gauge(
+    "jobs_memory_peak_final",
+    "1 if the peak memory of an ended job was read after its last process had ended; 0 while the job runs, and at its "
+    "end if its cgroup was removed too soon.",
+    *JOB,
+)
 COUNT = gauge("jobs_on_node", "Jobs on this node, ended ones excluded.")
 STALE = gauge("jobs_stale_cgroups", "Leftover job cgroups without any process.")
 LAYOUT = info("jobs_layout_info", "How jobs are detected: v1, v2, hybrid, processes or unsupported.", "layout")
@@ -91,6 +97,8 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
     yield Family(INFO, {(*labels, *_names(job, node_jobs)): 1.0 for labels, job in jobs})
     yield Family(BUSY, {labels: job.busy_cores for labels, job in jobs if job.busy_cores is not None})
     whole = [(labels, job.groups[GroupKey()]) for labels, job in jobs if GroupKey() in job.groups]
+    finals = {labels: float(job.is_peak_final) for labels, job in jobs}
+    yield Family(PEAK_FINAL, {labels: finals[labels] for labels, use in whole if use.memory.peak_bytes is not None})
     yield from _families(whole, CGROUP, SEVERAL)
     processes = [(labels, job.processes) for labels, job in jobs if job.processes]
     yield from _families(processes, PROCESSES, SEVERAL_OF_PROCESSES)
@@ -131,7 +139,7 @@ COLLECTOR = Collector(
     help="CPU, memory, I/O, processes and pressure of every job on this node.",
     needs=("node_jobs",),
     metrics=(
-        *(COUNT, STALE, LAYOUT, AVAILABLE, READ_ERRORS, INFO, BUSY),
+        *(COUNT, STALE, LAYOUT, AVAILABLE, READ_ERRORS, INFO, BUSY, PEAK_FINAL),
         *(metric for metric, _ in (*CGROUP, *SEVERAL, *PROCESSES, *SEVERAL_OF_PROCESSES, *STEPS)),
         *COMPAT_METRICS,
     ),

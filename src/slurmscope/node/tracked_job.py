@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slurmscope.node.job_finder import JobMeter, LiveJob, StepFolders
 from slurmscope.node.job_use import (
+    WHOLE_JOB,
     CgroupUse,
     GroupKey,
     JobKey,
@@ -56,6 +57,9 @@ class TrackedJob:
         self._base: JobUse | None = None
         self._last: JobUse | None = None
         self._past: dict[GroupKey, tuple[float, CgroupUse]] = {}
+        self._has_read_peak = False
+        # How many idle processes were left when the peak was read after all others had ended; None before that.
+        self._left: int | None = None
 
     @property
     def use(self) -> JobUse:
@@ -72,6 +76,8 @@ class TrackedJob:
     def update_steps(self, folders: StepFolders, now: float) -> None:
         """Store which steps the job has, and continue from the earlier totals if it is the same run."""
         self.watched = folders.watched
+        if folders.steps - self._steps:
+            self._left = None
         self._steps |= folders.steps
         if self._unconfirmed is None or (not self._steps and now < self._unconfirmed_until):
             return
@@ -86,7 +92,11 @@ class TrackedJob:
         Processes that take longer than so many seconds keep their last values.
         """
         self.read_at = now
-        return self._store(self._reader.read(self.job, seconds), now)
+        self._has_read_peak = False
+        use = self._reader.read(self.job, seconds)
+        if use and use.processes and self._left is not None and use.processes.processes > self._left:
+            self._left = None
+        return self._store(use, now)
 
     @property
     def was_cut(self) -> bool:
@@ -100,10 +110,16 @@ class TrackedJob:
 
     def read_cgroup(self, now: float) -> bool:
         """Read the cgroups only; return False if the counters belong to another cgroup than before."""
+        self._has_read_peak = False
         use, last = self._reader.read_cgroup(self.job), self._last
         if use is not None and last is not None:
             use = replace(use, processes=last.processes, pids=last.pids, environment=last.environment)
         return self._store(use, now)
+
+    def check_end(self) -> None:
+        """Note whether the reading of the cgroups just now came after the last process that may need memory."""
+        if self._has_read_peak:
+            self._left = self._reader.count_left(self.job)
 
     @property
     def has_many_processes(self) -> bool:
@@ -125,15 +141,22 @@ class TrackedJob:
         for key in [key for key, (ended, _) in self._past.items() if ended + grace_seconds <= now]:
             del self._past[key]
 
+    def ended_use(self) -> JobUse:
+        """Return what the job has used when it has ended, and whether its peak of memory can be the last one."""
+        is_final = self._left is not None and (self._base is None or self._base.is_peak_final)
+        return replace(self.use, has_ended=True, is_peak_final=is_final)
+
     def earlier_steps(self) -> EarlierSteps | None:
         """Return the totals to continue from; None if the cgroup cannot be created again in the same run."""
         if not self._steps or not all(step.isdecimal() for step in self._steps):
             return None
-        return EarlierSteps(use=replace(self.use, has_ended=True), steps=self._steps, reader=self._reader)
+        return EarlierSteps(use=self.ended_use(), steps=self._steps, reader=self._reader)
 
     def _store(self, use: JobUse | None, now: float) -> bool:
         if use is None:
             return True
+        whole = use.groups.get(WHOLE_JOB)
+        self._has_read_peak = whole is not None and whole.memory.peak_bytes is not None
         if self._last is not None:
             if has_restarted(self._last, use):
                 return False

@@ -249,6 +249,7 @@ class JobTracker:
         for tracked in ending.values():
             self._registry.read_cgroup(tracked)
         for tracked in ending.values():
+            self._registry.check_end(tracked)
             if not tracked.has_many_processes and self._budget.low_seconds() == 0:
                 self._registry.read(tracked)
         self._unwatched.update(ending.values())

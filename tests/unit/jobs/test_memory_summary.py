@@ -153,6 +153,14 @@ def test_samples_alone_are_no_bound_on_the_need() -> None:
     assert not peaks(memory_anon=2.0 * GIB).is_bounded
 
 
+@pytest.mark.parametrize(
+    ("state", "final", "expected"), [("COMPLETED", 1.0, True), ("COMPLETED", 0.0, False), ("RUNNING", 0.0, True)]
+)
+def test_peak_that_was_not_read_at_the_end_is_no_bound_on_the_need(state: str, final: float, expected: bool) -> None:
+    memory = peaks(state, memory_anon=2.0 * GIB, memory_peak=2.0 * GIB, memory_peak_final=final)
+    assert (expected, 2 * GIB) == (memory.is_bounded, memory.best_peak_bytes)
+
+
 def test_report_has_one_needed_memory() -> None:
     # Samples saw 249 MiB, Slurm 291, the kernel 504.
     steps = (StepRecord(name="batch", state="COMPLETED", max_rss_bytes=291 * int(MIB)),)

@@ -168,7 +168,9 @@ def test_memory_does_not_exceed_that_of_a_node() -> None:
 
 def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
     nodes = (NodeSummary(node="n1", cpus=4.0, working_peak_bytes=2 * GIB, limit_bytes=8 * GIB),)
-    summary = make_summary(record={"state": "OUT_OF_MEMORY"}, memory={"oom_kills": 1}, nodes=nodes)
+    summary = make_summary(
+        record={"state": "OUT_OF_MEMORY"}, memory={"oom_kills": 1, "charged_peak_bytes": 6 * GIB}, nodes=nodes
+    )
     found_kill = judge(summary)[0]
     assert () == header(summary)
     assert "a step exceeded its own memory limit. It had 8 GiB per node. The job as a whole used at most 6 GiB" in (

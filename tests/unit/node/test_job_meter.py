@@ -13,7 +13,7 @@ import pytest
 
 from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.checks import ProcessSources, has_capabilities
-from slurmscope.node.job_finder import ENVIRONMENT_TRIES, LEADER_LIMIT, JobMeter, ReadingOptions
+from slurmscope.node.job_finder import ENVIRONMENT_TRIES, IDLE_LIMIT, LEADER_LIMIT, JobMeter, ReadingOptions
 from slurmscope.node.job_use import WHOLE_JOB, GroupKey, JobKey
 from slurmscope.node.procfs.job_processes import ProcessDetail
 from slurmscope.node.procfs.reader import ProcessReader
@@ -134,6 +134,31 @@ def test_only_so_many_leaders_are_named(reader: ProcessReader) -> None:
     for process in children:
         process.communicate(timeout=60)
     assert pids[:LEADER_LIMIT] == leaders
+
+
+def test_process_that_may_need_memory_is_left(reader: ProcessReader, child: subprocess.Popen[bytes]) -> None:
+    assert JobMeter(reader, ReadingOptions()).count_left(JobWithProcesses(KEY, pids=[child.pid])) is None
+
+
+def test_sleep_of_the_extern_step_and_zombies_need_no_memory(reader: ProcessReader) -> None:
+    meter = JobMeter(reader, ReadingOptions())
+    with subprocess.Popen(["sleep", "600"]) as idle, subprocess.Popen(["true"]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        assert 2 == meter.count_left(JobWithProcesses(KEY, pids=[idle.pid, zombie.pid]))
+        idle.kill()
+    assert 0 == meter.count_left(JobWithProcesses(KEY, stepd=[os.getpid()]))
+
+
+def test_many_processes_are_not_looked_at_one_by_one(reader: ProcessReader) -> None:
+    assert JobMeter(reader, ReadingOptions()).count_left(JobWithProcesses(KEY, pids=[2**22] * (IDLE_LIMIT + 1))) is None
+
+
+def test_processes_that_are_hidden_may_need_memory(reader: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = JobWithProcesses(KEY, pids=[2**22 + 1])  # there is no such process
+    meter = JobMeter(reader, ReadingOptions())
+    assert 1 == meter.count_left(job)
+    monkeypatch.setattr(reader, "hides_processes", lambda: True)
+    assert meter.count_left(job) is None
 
 
 def test_nothing_beyond_the_one_line_is_read_when_not_wanted(

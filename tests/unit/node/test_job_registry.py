@@ -235,6 +235,58 @@ def test_job_between_two_steps_counts_on(node: Node) -> None:
     assert (105.0, True) == (node.seconds(), node.only().has_ended)
 
 
+def end_step(node: Node, job: FakeJob, *, is_read: bool) -> bool:
+    """Let the only step of a job end, and return whether its peak is called final."""
+    node.scan_and_read()
+    (tracked,) = node.registry.live
+    if is_read:
+        job.pids.clear()
+        job.processes = 0
+        node.registry.read_cgroup(tracked)
+        node.registry.check_end(tracked)
+        node.registry.read(tracked)
+    node.finder.remove(job)
+    node.scan()
+    return node.only().is_peak_final
+
+
+@pytest.mark.parametrize(
+    ("is_read", "expected"), [((True, True), True), ((False, True), False), ((True, False), False)]
+)
+def test_peak_of_a_job_is_final_if_those_of_all_steps_are(
+    node: Node, is_read: tuple[bool, bool], expected: bool
+) -> None:
+    for number, is_step_read in enumerate(is_read):
+        job = node.finder.add(FakeJob(KEY, seconds=1.0, peak_bytes=5, steps={str(number)}, pids=[1]))
+        is_final = end_step(node, job, is_read=is_step_read)
+    assert expected is is_final
+
+
+@pytest.mark.parametrize("begins", ["a process", "a step"])
+def test_peak_is_no_longer_final_when_something_begins(node: Node, begins: str) -> None:
+    job = node.finder.add(FakeJob(KEY, seconds=1.0, peak_bytes=5, processes=0))
+    node.scan_and_read()
+    (tracked,) = node.registry.live
+    node.registry.check_end(tracked)
+    assert tracked.ended_use().is_peak_final
+    if begins == "a process":
+        job.processes = 1
+    else:
+        job.steps = {"batch", "0"}
+    node.scan_and_read()
+    assert not tracked.ended_use().is_peak_final
+
+
+def test_failed_reading_is_not_the_last_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = node.finder.add(FakeJob(KEY, seconds=1.0, peak_bytes=5))
+    node.scan_and_read()
+    (tracked,) = node.registry.live
+    monkeypatch.setattr(job, "read", lambda: 1 / 0)
+    node.registry.read_cgroup(tracked)
+    node.registry.check_end(tracked)
+    assert not tracked.ended_use().is_peak_final
+
+
 def test_job_counts_on_after_a_pause_longer_than_the_grace_period(node: Node) -> None:
     job = node.finder.add(FakeJob(KEY, seconds=100.0, steps={"0"}))
     node.scan_and_read()

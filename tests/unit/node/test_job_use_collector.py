@@ -153,6 +153,13 @@ def test_what_was_not_measured_is_left_out() -> None:
     } == {name: samples for name, samples in served.items() if samples}
 
 
+def test_ended_job_shows_whether_its_peak_is_final() -> None:
+    groups = {GroupKey(): WHOLE}
+    ended = [JobUse(key=JobKey(n), has_ended=True, is_peak_final=bool(n), groups=groups) for n in (0, 1)]
+    expected = {("0", ""): 0.0, ("1", ""): 1.0, LABELS: 0.0}
+    assert expected == collect(*ended, JOB, JobUse(key=JobKey(5), has_ended=True))["jobs_memory_peak_final"]
+
+
 def test_of_two_runs_of_a_job_id_the_running_one_is_exported() -> None:
     ended = JobUse(
         key=JobKey(4711, sluid="s1"), has_ended=True, groups={GroupKey(): CgroupUse(cpu=CpuUse(total_seconds=99))}

@@ -178,6 +178,36 @@ def test_job_with_many_processes_is_read_in_a_moment_at_its_end(node: Node) -> N
         job.pids.clear()
 
 
+def ended_after(node: Node, *, is_read: bool, leaves_process: bool = False) -> bool:
+    """Let the last task of a job end, with a higher peak than before, and return whether its peak is called final."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        job = node.begin(seconds=0.5, peak_bytes=20, pids=[process.pid])
+        settle(node, job)
+        assert not tracked_use(node).is_peak_final
+        job.peak_bytes = 700
+        job.seconds = 9.0 if is_read else None
+        job.pids[:] = [os.getpid()] if leaves_process else []
+        job.processes = len(job.pids)
+        process.communicate(timeout=60)
+        until(lambda: not is_read or seconds(tracked_use(node)) == 9.0)
+    node.end(job)
+    use = node.only()
+    assert (700 if is_read else 20) == use.groups[WHOLE_JOB].memory.peak_bytes
+    return use.is_peak_final
+
+
+def test_peak_that_is_read_after_the_last_task_is_final(node: Node) -> None:
+    assert ended_after(node, is_read=True)
+
+
+def test_peak_is_not_final_where_the_cgroup_is_gone_before_it_is_read(node: Node) -> None:
+    assert not ended_after(node, is_read=False)
+
+
+def test_peak_is_not_final_where_a_process_was_left_at_the_last_reading(node: Node) -> None:
+    assert not ended_after(node, is_read=True, leaves_process=True)
+
+
 def tracked_use(node: Node) -> JobUse:
     """Return what the tracker knows, without making it read."""
     (tracked,) = node.tracker._registry.live

@@ -121,6 +121,8 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_memory_shmem_bytes": _one(lambda node, _at: node.memory.shared_bytes),
         "jobs_memory_rss_bytes": _one(lambda node, at: node.memory.anon_bytes(at) + node.memory.shared_bytes),
         "jobs_memory_peak_bytes": _one(lambda node, at: node.memory.charged_bytes(at)),
+        # The simulated agents read every job after its last process.
+        "jobs_memory_peak_final": _one(lambda _node, _at: 1.0),
         "jobs_memory_file_bytes": _one(lambda node, at: node.memory.file_bytes(at)),
         "jobs_memory_limit_bytes": _one(lambda node, _at: node.memory.limit_bytes),
         "jobs_memory_events_total": WorkloadMetric(("event",), _events),
