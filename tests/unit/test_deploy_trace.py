@@ -112,6 +112,15 @@ def test_endless_output_does_not_fill_the_memory_of_the_node(tmp_path: Path) -> 
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 4096
 
 
+def test_limit_on_output_truncates_no_compiled_module(tmp_path: Path) -> None:
+    folder = tmp_path / "tokens"
+    (tmp_path / "large.py").write_text("VALUES = " + repr(list(range(5000))), encoding="ascii")
+    program = make_program(tmp_path, f"cd {tmp_path} && exec {sys.executable} -c 'import large; print(1)'")
+    run_script(PROLOG, folder, program, tmp_path / "key", **OWN)
+    assert ["1\n"] == [path.read_text() for path in folder.iterdir()]
+    assert not (tmp_path / "__pycache__").exists()
+
+
 @pytest.mark.parametrize(
     "change",
     [
