@@ -134,6 +134,7 @@ _STARVED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _STARVED_PAUSE_SECONDS = 0.1
 _QUIET_SECONDS = 60.0
 _ROOM_SECONDS = 1.0
+_FEW_ENDING = 8
 
 FindOwner = Callable[[tuple[str, int], tuple[str, int]], int | None]
 """Return the uid of the process at the client's end of a connection within this machine, None if it is not known."""
@@ -346,7 +347,7 @@ class Server:
         return self._changed.wait_for(self._is_ending_few, 0 if is_greedy else _ROOM_SECONDS)
 
     def _is_ending_few(self) -> bool:
-        return len(self._ending) <= self._max_connections // 8 + 1
+        return len(self._ending) <= max(_FEW_ENDING, self._max_connections // 8)
 
     def _cut_longest_waiting(self, connections: Iterable[Connection]) -> bool:
         waiting = [(since, c) for c in connections if (since := c.stalled_since) is not None]
