@@ -34,10 +34,9 @@ ASKED_MIB = 600
 HELD_MIB = 48
 BUSY_SECONDS = 12
 RULES = """
-[rules.cpu-idle]
+[rules]
 min-run-seconds = 5
 [rules.memory-over-requested]
-min-run-seconds = 5
 min-unused-bytes = 0
 free-bytes-per-core = 0
 """
