@@ -191,8 +191,7 @@ def test_requeued_task_of_an_array_is_one_task_in_its_last_run(site: Site) -> No
     lab.wait_for(has_requeued, timeout=PATIENCE_SECONDS, what="the first run")
     # Slurm would wait for two minutes.
     lab.run("scontrol", "update", f"JobId={array_id}_1", "StartTime=now")
-    ended = {"COMPLETED"}
-    lab.wait_for(lambda: ended == set(lab.job_states(array_id)), timeout=PATIENCE_SECONDS, what="the end of both tasks")
+    lab.wait_state(array_id, {"COMPLETED"}, timeout=300)  # where it waits all the same
 
     def read_states() -> list[tuple[str, str]]:
         site.reporter.work()
