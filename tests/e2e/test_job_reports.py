@@ -125,7 +125,7 @@ def test_findings_are_the_same_in_every_form(reported: Reported) -> None:
     for title in titles:
         assert title in text
         assert title in page
-    # On a busy machine the job waits for cores, and then it is not told to request fewer.
+    # On a busy machine the job waits for cores, and then no fewer are suggested.
     assert "cpu_idle" not in rules or "--cpus-per-task=" in text
     assert "--mem=" in text
     assert "<b>idle" not in page

@@ -41,7 +41,7 @@ _REMOVED = {
     "remove it, the file is written every minute": "sd.file-interval",
     "use completions.state-file, counts then continue over restarts": "completions.look-back",
     "remove it, 50 reasons are exported": "collector.events.reasons",
-    "use output.push-grouping to tell pushed groups apart": "output.push-job",
+    "use output.push-grouping to distinguish pushed groups": "output.push-job",
     "use trace.processes, from which the limits of jobs and users follow": (
         "trace.processes-per-job trace.processes-per-user trace.posts-per-job trace.posts-per-user"
     ),

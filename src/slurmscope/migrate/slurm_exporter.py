@@ -28,7 +28,7 @@ _MEGABYTES = float(2**20)
 
 
 def _is_json(_: SeriesChange, pages: Pages) -> bool:
-    """Tell the page of the JSON mode by its memory, which is in megabytes."""
+    """Recognize the page of the JSON mode by its memory, which is in megabytes."""
     was, now = total(pages.old, "slurm_mem_real"), total(pages.ours, "slurm_mem_real")
     return was is not None and now is not None and is_close(now, _MEGABYTES * was)
 

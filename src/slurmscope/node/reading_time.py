@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Share the time for reading processes between users, so that no job of one makes the numbers of others old.
 
-A job may have a hundred thousand processes, files or threads, or such that are slow to read, and nobody knows the next
-trick. So time is measured, whatever it is spent on: each user has some seconds at once, and a share of each second
+A job may have a hundred thousand processes, files or threads, or such that are slow to read, and the next trick
+is not known. So time is measured, whatever it is spent on: each user has some seconds at once, and a share of each second
 after that. Of jobs of a user who has none left, only the cgroups are read.
 """
 

@@ -162,7 +162,7 @@ def _per_hour(count: int, clock: Callable[[], float]) -> TokenBuckets:
 
 
 def _further_labels(process: TracedProcess) -> tuple[object, ...]:
-    """Return the labels of a process beside its job, host and PID."""
+    """Return the labels of a process other than its job, host and PID."""
     return process.sample.rank, process.sample.step, process.sample.command
 
 

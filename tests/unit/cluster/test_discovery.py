@@ -103,7 +103,7 @@ def test_hundred_huge_lists_are_answered_few_at_a_time_without_expanding_any() -
         tracemalloc.stop()
 
     assert peak < 2_000_000
-    # Nobody read them: each new request took the place of the page that had waited longest.
+    # They were not read: each new request took the place of the page that had waited longest.
     share = REQUESTS_LIMIT - REQUESTS_LIMIT // 4
     for page in pages[:-share]:
         with pytest.raises(ClientTooSlow):

@@ -49,7 +49,7 @@ class PeerCredentials(NamedTuple):
 def peer_group(peer: str, credentials: PeerCredentials | None) -> str:
     """Return whose limits a client shares: a user of this machine, an address, or a network of IPv6 of 64 bits.
 
-    Whoever has one address of such a network has all of them.
+    A client with one address of such a network has all of them.
     """
     if credentials is not None:
         return f"uid {credentials.uid}"

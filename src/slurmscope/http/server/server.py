@@ -342,7 +342,7 @@ class Server:
             return True
         if not self._cut_longest_waiting(rivals):
             return False
-        # Nobody waits for the end of what a greedy address is cut: that would delay the connections of others.
+        # The end of a connection that a greedy address loses is not waited for: that would delay those of others.
         is_greedy = len(self._connections) + 1 < self._max_connections
         return self._changed.wait_for(self._is_ending_few, 0 if is_greedy else _ROOM_SECONDS)
 

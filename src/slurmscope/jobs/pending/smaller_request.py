@@ -33,7 +33,7 @@ class QueuePosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityRow:
-    """One factor of a job's priority, beside that of others in the partition.
+    """One factor of a job's priority, with that of others in the partition.
 
     None without such a job, and for a priority that Slurm calls infinite.
     """

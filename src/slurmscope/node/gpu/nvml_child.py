@@ -308,7 +308,7 @@ def _reason(error: Exception) -> str:
 def _commands() -> Iterator[tuple[float, list[str]]]:
     """Yield commands until the pipe ends, and an empty one whenever it is time to count.
 
-    Invalid input cannot come from our parent, and it waits for each answer. Once nobody reads the numbers any more,
+    Invalid input cannot come from our parent, and it waits for each answer. Once the numbers are not read any more,
     nothing is counted.
     """
     poller = select.poll()
