@@ -2,8 +2,8 @@
 """Share the time for reading processes between users, so that no job of one makes the numbers of others old.
 
 A job may have a hundred thousand processes, files or threads, or such that are slow to read, and the next trick
-is not known. So time is measured, whatever it is spent on: each user has some seconds at once, and a share of each second
-after that. Of jobs of a user who has none left, only the cgroups are read.
+is not known. So time is measured, whatever it is spent on: each user has some seconds at once, and a share of each
+second after that. Of jobs of a user who has none left, only the cgroups are read.
 """
 
 from __future__ import annotations
