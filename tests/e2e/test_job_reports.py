@@ -121,7 +121,7 @@ def test_findings_are_the_same_in_every_form(reported: Reported) -> None:
     told = json.loads(reported.report("--format", "json"))
     rules = {finding["rule"] for finding in told["findings"]}
     assert rules >= EXPECTED_FINDINGS
-    assert rules & OF_CORES
+    assert rules & OF_CORES, rules
     titles = [finding["title"] for finding in told["findings"] if finding["rule"] in EXPECTED_FINDINGS | OF_CORES]
     text = " ".join(reported.report().split())
     page = reported.report("--format", "html")
