@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarize how a run used its cores, its memory and its GPUs.
-
-Sizes are joined by device: MIG instances and GPUs of different models each count with their own. Where the size of one
-of the job's GPUs is unknown, so is that of all of them.
+"""Summarize how a run used its cores and its memory.
 
 CPU time has two sources. That of the nodes counts where all of them were measured; Slurm's TotalCPU misses processes
 that were killed with their step, and may count those of a fork storm twice. While a job runs, only nodes report it.
@@ -17,12 +14,10 @@ hold its own peak whether or not the others have theirs at the same time.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from slurmscope.core.hostlist import natural_order
 from slurmscope.jobs.curves import (
     Aligned,
     AlignedValues,
@@ -34,18 +29,14 @@ from slurmscope.jobs.curves import (
     peak,
     sum_over,
 )
-from slurmscope.jobs.gpu_work import Device, add_work, find_work
 from slurmscope.jobs.measured_run import ROUNDING_SECONDS, MeasuredRun, counted_by_node, cover
 from slurmscope.jobs.record import MAX_STEPS, StepRecord
 from slurmscope.jobs.series import Series
 from slurmscope.jobs.summary import (
     Coverage,
     CpuSummary,
-    GpuSummary,
-    HeldGpu,
     MemorySummary,
     NodeSummary,
-    OtherGpus,
     UsedShare,
 )
 
@@ -319,132 +310,3 @@ def _span(step: StepRecord) -> tuple[float, float]:
     """Return when a step ran; where that is unknown, it may have run at any time."""
     start = -math.inf if step.start_seconds is None else float(step.start_seconds)
     return start, math.inf if step.end_seconds is None else float(step.end_seconds)
-
-
-MOST_OF_THE_RUN_RATIO = 0.5
-MAX_GPUS = 32
-"""GPUs with a row of their own; the others are summed up."""
-
-_OF_EACH = ("gpu_jobs", "gpu_memory_size", "gpu_held_memory", "gpu_held_utilization")
-
-
-def summarize_gpus(run: MeasuredRun) -> GpuSummary:
-    """Summarize GPUs; nodes are weighted by the job's GPUs on them, or equally where these are unknown."""
-    held = run.totals.get("gpu_held_idle", {})
-    weights = Counter(node for node, _gpu, _mig in held)
-    utilization = run.by_node("gpu")
-    memory = run.by_node("gpu_memory")
-    # Three GPUs on four nodes leave a node without any.
-    expected = min(run.node_count, run.record.gpus)
-    mean = fmean(utilization.values(), [weights.get(node, 1) for node in utilization]) if utilization else None
-    found = _devices(run)
-    devices, others = _fold(found)
-    return GpuSummary(
-        requested=run.record.gpus,
-        mean_utilization=while_running(run, mean),
-        peak_memory_bytes=sum(memory.values()) if len(memory) >= expected > 0 else None,
-        memory_size_bytes=_whole_size(run),
-        held_idle=sum(ratio > MOST_OF_THE_RUN_RATIO for ratio in held.values()) if held else None,
-        devices=devices,
-        others=others,
-        work=add_work([device.work for device in found]),
-        coverage=cover(run, utilization, run.curves.get("gpu", ()), nodes=expected),
-    )
-
-
-def while_running(run: MeasuredRun, mean: float | None) -> float | None:
-    """Return a mean over the run without the time in which the job was suspended, and its GPUs were idle."""
-    return None if mean is None else min(1.0, mean * run.span_seconds / run.seconds)
-
-
-def node_gpu_sizes(run: MeasuredRun) -> Mapping[str, float]:
-    """Return the memory of the job's GPUs by node, for nodes on which the size of each is known."""
-    sizes = run.totals.get("gpu_memory_size", {})
-    by_node: defaultdict[str, list[float]] = defaultdict(list)
-    for (node, _gpu, _mig), size in sizes.items():
-        by_node[node].append(size)
-    unknown = {device[0] for device in _held(run) if not sizes.get(device)}
-    return {node: math.fsum(found) for node, found in by_node.items() if node not in unknown}
-
-
-def _whole_size(run: MeasuredRun) -> float | None:
-    """Return the memory of all GPUs; None if one was not seen, or more were seen than Slurm allocated."""
-    sizes, held = run.totals.get("gpu_memory_size", {}), _held(run)
-    is_whole = len(held) == run.record.gpus if run.record.gpus else bool(held)
-    return math.fsum(sizes.values()) if is_whole and all(sizes.get(device) for device in held) else None
-
-
-def _held(run: MeasuredRun) -> set[Device]:
-    """Return every GPU that any query found."""
-    return {device for name in ("gpu_held_idle", *_OF_EACH) for device in run.totals.get(name, {})}
-
-
-def _devices(run: MeasuredRun) -> list[HeldGpu]:
-    """Return a row for each GPU; none where the agents are too old to measure each."""
-    totals = run.totals
-    if not any(totals.get(name) for name in _OF_EACH):
-        return []
-    sizes, peaks = totals.get("gpu_memory_size", {}), totals.get("gpu_held_memory", {})
-    ratios, jobs = totals.get("gpu_held_utilization", {}), totals.get("gpu_jobs", {})
-    described = _describe(totals.get("gpu_info", {}))
-    found = []
-    works = find_work(run, _held(run))
-    for device in sorted(works, key=_device_order):
-        node, gpu, mig = device
-        uuid, model = described.get(device, ("", ""))
-        # The utilization of a shared GPU is no job's: of it, only the job's part counts.
-        is_shared = jobs.get(device, 0.0) > 1
-        ratio = works[device].busy_ratio if is_shared else while_running(run, ratios.get(device))
-        found.append(
-            HeldGpu(
-                node=node,
-                gpu=gpu,
-                mig=mig,
-                uuid=uuid,
-                model=model,
-                mean_utilization=ratio,
-                peak_memory_bytes=peaks.get(device),
-                memory_size_bytes=sizes.get(device) or None,
-                jobs=int(jobs[device]) if device in jobs else None,
-                work=works[device],
-            )
-        )
-    return found
-
-
-def _describe(found: Iterable[tuple[str, ...]]) -> Mapping[Device, tuple[str, str]]:
-    """Return UUID and model of each GPU; one that was replaced during the run has none."""
-    described: dict[Device, tuple[str, str]] = {}
-    for node, gpu, mig, uuid, model in found:
-        device = (node, gpu, mig)
-        described[device] = (uuid, model) if described.get(device, (uuid, model)) == (uuid, model) else ("", "")
-    return described
-
-
-def _fold(devices: Sequence[HeldGpu]) -> tuple[tuple[HeldGpu, ...], OtherGpus | None]:
-    """Return the least busy GPUs, and the sum of the others."""
-    if len(devices) <= MAX_GPUS:
-        return tuple(devices), None
-    order = sorted(range(len(devices)), key=lambda place: _busy(devices[place]))
-    kept = set(order[:MAX_GPUS])
-    rest = [device for place, device in enumerate(devices) if place not in kept]
-    return tuple(devices[place] for place in sorted(kept)), OtherGpus(
-        count=len(rest),
-        mean_utilization=_combine([device.mean_utilization for device in rest], fmean),
-        peak_memory_bytes=_combine([device.peak_memory_bytes for device in rest], math.fsum),
-        memory_size_bytes=_combine([device.memory_size_bytes for device in rest], math.fsum),
-        work=add_work([device.work for device in rest]),
-    )
-
-
-def _combine(values: Sequence[float | None], combine: Callable[[Sequence[float]], float]) -> float | None:
-    known = [value for value in values if value is not None]
-    return combine(known) if len(known) == len(values) else None
-
-
-def _busy(device: HeldGpu) -> float:
-    return math.inf if device.mean_utilization is None else device.mean_utilization
-
-
-def _device_order(device: Device) -> list[object]:
-    return [natural_order(label) for label in device]

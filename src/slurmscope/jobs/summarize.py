@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from slurmscope.jobs.curves import align, peak, sum_over
+from slurmscope.jobs.gpus import node_gpu_sizes, summarize_gpus, while_running
 from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover, prepare_run, run_ratios
 from slurmscope.jobs.profiled_steps import summarize_profile
 from slurmscope.jobs.record import JobRecord
@@ -20,12 +21,9 @@ from slurmscope.jobs.resources import (
     chosen_cores,
     needed_bytes,
     node_cpus,
-    node_gpu_sizes,
     node_limits,
     summarize_cpu,
-    summarize_gpus,
     summarize_memory,
-    while_running,
     working_memory,
     working_peaks,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.charts import make_charts
-from slurmscope.jobs.resources import MAX_GPUS
+from slurmscope.jobs.gpus import MAX_GPUS
 from slurmscope.jobs.series import Measured
 from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import GpuSummary, HeldGpu, JobSummary, OtherGpus

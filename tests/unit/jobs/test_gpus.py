@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from slurmscope.core.units import format_energy
-from slurmscope.jobs.gpu_work import add_work
+from slurmscope.jobs.gpus import sum_work
 from slurmscope.jobs.render.tables import make_gpu_table
 from slurmscope.jobs.summary import GpuWork, JobSummary
 from tests.fakes.measured import measure_nodes, summed, with_totals
@@ -35,8 +35,8 @@ def test_seconds_are_shares_of_the_run() -> None:
 
 def test_what_one_gpu_does_not_count_is_unknown_for_all() -> None:
     works = [GpuWork(busy_ratio=0.5, sm_ratio=0.4), GpuWork(busy_ratio=0.75)]
-    assert GpuWork(busy_ratio=0.625) == add_work(works)
-    assert GpuWork() == add_work([])
+    assert GpuWork(busy_ratio=0.625) == sum_work(works)
+    assert GpuWork() == sum_work([])
 
 
 def test_shared_gpu_has_the_part_of_the_job() -> None:
