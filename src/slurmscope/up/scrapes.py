@@ -67,15 +67,16 @@ class AgentScrapes:
         self._foreign: dict[Target, str] = {}
         self._failures: Counter[Target] = Counter()
         self._rounds_to_skip: Counter[Target] = Counter()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def scrape_all(self) -> None:
         """Scrape every agent once, those that worked the last time first, and wait for all of them to end."""
-        for target in sorted(self._targets, key=self._failures.__getitem__):
-            if self._is_running(target) or self._is_skipped(target):
-                self._count("skipped")
-            else:
-                self._running[target] = self._pool.submit(self._scrape, target)
+        with self._lock:  # a scrape that began is known as running before another round looks
+            for target in sorted(self._targets, key=self._failures.__getitem__):
+                if self._is_running(target) or self._is_skipped(target):
+                    self._count("skipped")
+                else:
+                    self._running[target] = self._pool.submit(self._scrape, target)
         rounds = -(-len(self._targets) // MAX_CONCURRENT_SCRAPES)
         wait(self._running.values(), timeout=rounds * self._timeout_seconds + 1.0)
 
