@@ -106,10 +106,10 @@ def whole_runs(
     left = iter(records)
     while some := list(islice(left, _RECORDS_AT_ONCE)):
         resized = sorted({record.job_id for record in some if _is_last_part(record)})
-        whole = {(run.cluster, run.job_id, run.start_seconds): run for run in (read_jobs(resized) if resized else ())}
+        whole = {_start_of(run): run for run in (read_jobs(resized) if resized else ())}
         for record in some:
             if _is_last_part(record):
-                yield whole.get((record.cluster, record.job_id, record.start_seconds), record)
+                yield whole.get(_start_of(record), record)
             elif record.state != RESIZED:
                 yield record
 
@@ -123,7 +123,14 @@ def _is_last_part(record: JobRecord) -> bool:
 def join_resized(records: Sequence[JobRecord]) -> list[JobRecord]:
     """Return runs, given all records of their jobs."""
     parts = {(part.cluster, part.job_id, part.end_seconds): part for part in records if part.state == RESIZED}
-    return [_join(record, parts) if parts else record for record in records if record.state != RESIZED]
+    runs = [_join(record, parts) if parts else record for record in records if record.state != RESIZED]
+    # slurmdbd adds the record of the new size before it ends the one of the old: until then the old one is the run.
+    running = {_start_of(run) for run in runs if not run.has_ended and not _is_last_part(run)}
+    return [run for run in runs if run.has_ended or not _is_last_part(run) or _start_of(run) not in running]
+
+
+def _start_of(run: Run) -> tuple[str, int, int | None]:
+    return run.cluster, run.job_id, run.start_seconds
 
 
 def _join(last: JobRecord, parts: dict[tuple[str, int, int | None], JobRecord]) -> JobRecord:

@@ -38,6 +38,18 @@ def test_records_of_a_resized_job_are_one_run() -> None:
     assert (EarlierSize(START + 11, 2, 0),) == run.earlier_sizes
 
 
+def test_record_of_a_new_size_is_no_run_of_its_own_until_the_old_one_ends() -> None:
+    before = replace(FIRST, state="RUNNING", end_seconds=None)
+    after = replace(LAST, state="RUNNING", end_seconds=None)
+
+    # slurmdbd inserts the later record first: for a moment both are running.
+    assert [before] == join_resized([after, before])
+    assert [before, before] == list(whole_runs([before, after], lambda _: join_resized([before, after])))
+    # A run that has ended is not hidden by a record that was never closed, nor is one whose first record was purged.
+    assert [before, LAST] == join_resized([before, LAST])
+    assert [after] == join_resized([after])
+
+
 def test_core_time_of_a_resized_job_is_that_of_each_size() -> None:
     (run,) = join_resized([FIRST, LAST])
 
