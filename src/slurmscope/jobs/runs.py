@@ -105,19 +105,30 @@ def whole_runs(
     """Yield runs; of one that was resized, whose last record alone was found, all records are read and joined."""
     left = iter(records)
     while some := list(islice(left, _RECORDS_AT_ONCE)):
-        resized = sorted({record.job_id for record in some if _is_last_part(record)})
-        whole = {_start_of(run): run for run in (read_jobs(resized) if resized else ())}
+        resized = sorted({record.job_id for record in some if _may_be_last_part(record)})
+        whole = {_last_part_of(run): run for run in (read_jobs(resized) if resized else ())}
         for record in some:
-            if _is_last_part(record):
-                yield whole.get(_start_of(record), record)
-            elif record.state != RESIZED:
-                yield record
+            run = whole.get(run_of(record)) if _may_be_last_part(record) else record
+            if run is None and record.has_ended:
+                run = record
+            if run is not None and run.state != RESIZED:
+                yield run
 
 
-def _is_last_part(record: JobRecord) -> bool:
-    """Return whether a record follows others of its run: it is as if the job had started before its submission."""
-    is_later = record.start_seconds is not None and record.start_seconds < record.submit_seconds
-    return is_later and record.state != RESIZED
+def _may_be_last_part(record: JobRecord) -> bool:
+    """Return whether a record follows others of its run: it is as if the job had started before its submission.
+
+    For a moment after the resize slurmdbd has the time of the resize as its start.
+    """
+    if record.start_seconds is None or record.state == RESIZED:
+        return False
+    return record.start_seconds < record.submit_seconds + (not record.has_ended)
+
+
+def _last_part_of(run: JobRecord) -> RunId:
+    """Identify the last record of a run: it is submitted when the one before ends."""
+    submitted = run.earlier_sizes[-1].until_seconds if run.earlier_sizes else run.submit_seconds
+    return RunId(run.cluster, run.job_id, submitted)
 
 
 def join_resized(records: Sequence[JobRecord]) -> list[JobRecord]:
@@ -125,8 +136,9 @@ def join_resized(records: Sequence[JobRecord]) -> list[JobRecord]:
     parts = {(part.cluster, part.job_id, part.end_seconds): part for part in records if part.state == RESIZED}
     runs = [_join(record, parts) if parts else record for record in records if record.state != RESIZED]
     # slurmdbd adds the record of the new size before it ends the one of the old: until then the old one is the run.
-    running = {_start_of(run) for run in runs if not run.has_ended and not _is_last_part(run)}
-    return [run for run in runs if run.has_ended or not _is_last_part(run) or _start_of(run) not in running]
+    running = [run for run in runs if run.start_seconds is not None and not run.has_ended]
+    first = {_start_of(run): run for run in sorted(running, key=run_order, reverse=True)}
+    return [run for run in runs if run.has_ended or first.get(_start_of(run), run) is run]
 
 
 def _start_of(run: Run) -> tuple[str, int, int | None]:

@@ -44,10 +44,18 @@ def test_record_of_a_new_size_is_no_run_of_its_own_until_the_old_one_ends() -> N
 
     # slurmdbd inserts the later record first: for a moment both are running.
     assert [before] == join_resized([after, before])
-    assert [before, before] == list(whole_runs([before, after], lambda _: join_resized([before, after])))
+    assert [before] == list(whole_runs([before, after], lambda _: join_resized([before, after])))
     # A run that has ended is not hidden by a record that was never closed, nor is one whose first record was purged.
     assert [before, LAST] == join_resized([before, LAST])
     assert [after] == join_resized([after])
+
+
+def test_new_size_that_seems_to_start_with_the_resize_is_joined() -> None:
+    after = replace(LAST, state="RUNNING", end_seconds=None, start_seconds=START + 11)
+
+    (run,) = whole_runs([after], lambda _: join_resized([FIRST, after]))
+
+    assert (START, START) == (run.submit_seconds, run.start_seconds)
 
 
 def test_core_time_of_a_resized_job_is_that_of_each_size() -> None:
