@@ -7,7 +7,7 @@ PURE = $(shell $(BIN)/python -m scripts.pure files)
 # Tests start hundreds of interpreters; each would compile every module again. Users have buffers, and so have tests.
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
-.PHONY: help setup setup-test demo plugin lint check unit test scaling lowest bench lab lab-down golden docs format fresh release clean
+.PHONY: help setup setup-test demo plugin lint check unit test scaling lowest grafana bench lab lab-down golden docs site screenshots format fresh packages trial release clean
 
 help: ## List the chores
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -54,6 +54,9 @@ scaling: setup-test ## Only the tests of distributed engines, several clusters a
 lowest: ## Unit tests with the lowest releases of packages that pyproject.toml allows
 	@SLURMSCOPE_QUICK=1 python3 -m scripts.lowest
 
+grafana: setup-test ## Check the dashboards against the types that Grafana publishes
+	@$(BIN)/python -m scripts.grafana_types
+
 bench: setup-test ## Measure the promises about speed, side by side in one run
 	$(BIN)/python -m bench
 
@@ -69,12 +72,27 @@ golden: setup-test ## Rewrite golden files; review the difference before you com
 docs: setup-test ## Rewrite the generated parts of the documentation
 	$(BIN)/python -m scripts.docs
 
+site: setup-test ## Build the documentation as a site with search, in dist/site
+	@$(BIN)/python -m scripts.site
+
+screenshots: setup-test ## Take the screenshots of the documentation from the demo; look at them before you commit them
+	@$(BIN)/python -m scripts.screenshots
+	@$(BIN)/python -m scripts.dashboard_pictures
+
 format: ## Format the code
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
 fresh: ## Run make demo on a minimal Debian in a chroot, as root; FRESH='make test' for another command
 	@scripts/fresh '$(or $(FRESH),make demo)'
+
+packages: setup ## Build slurmscope.pyz, debs and rpms into dist
+	@$(BIN)/python -m scripts.packages
+
+trial: setup-test ## Install, use, upgrade and purge the packages in minimal Debian 12 and 13, as root
+	DEBIAN_SUITES='bookworm trixie' $(BIN)/pytest -q -n 0 --durations=0 tests/e2e/test_packages.py \
+		tests/e2e/test_packaged_report.py tests/e2e/guide_trial.py tests/e2e/test_ansible.py tests/e2e/test_container.py \
+		tests/e2e/image_trial.py
 
 release: ## Check and build a release, VERSION=x.y.z; publishes nothing
 	@python3 -m scripts.release '$(VERSION)'

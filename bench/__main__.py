@@ -15,7 +15,7 @@ import sys
 import bench
 
 WITH_OPTIONS = ("archive", "portal")
-HIDDEN = ("__main__", "archive_rows", "measure")
+HIDDEN = ("__main__", "archive_rows", "detectors", "gpu_jobs", "gpu_load", "measure", "nccl_ras")
 
 
 def main(names: list[str]) -> int:

@@ -87,9 +87,15 @@ def make_jobs(root: Path, groups: list[list[int]]) -> Path:
     return root
 
 
-def make_agent(root: Path, profile: MetricsProfile) -> RunningExporter:
-    """Start the agent of a node with this tree of cgroups; it reads anew for every scrape."""
-    given: Mapping[str, object] = {"path_cgroup": str(root), "metrics_profile": profile.value, "node_interval": "0s"}
+def make_agent(root: Path, profile: MetricsProfile, *, interval: str = "0s", **settings: object) -> RunningExporter:
+    """Start the agent of a node with this tree of cgroups; it reads anew for every scrape after the interval."""
+    given: Mapping[str, object] = {
+        "path_cgroup": str(root),
+        "metrics_profile": profile.value,
+        "node_interval": interval,
+        "slurm_private_data": "ignore",  # there is no slurm.conf that says what to hide
+        **settings,
+    }
     exporter = find_role("node").make_exporter(lambda: load_config("node", given))
     return RunningExporter(exporter, exporter.load())
 

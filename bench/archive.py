@@ -24,9 +24,9 @@ from bench.archive_rows import ACCOUNTS, END, PARTITIONS, RULES, STATES, USERS, 
 from bench.measure import judge, judge_seconds, reference_seconds
 from slurmscope.archive.interface import GroupBy, JobFilter
 from slurmscope.archive.queries import pages
-from slurmscope.archive.report_coding import encode_report
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.stored_reports import encode_report
 from slurmscope.archive.tables import CURVES, REPORTS
 from slurmscope.archive.totals import total_statements
 from slurmscope.core.process import PAGE_OBJECTS, settle_memory, shorten_thread_turns

@@ -33,11 +33,23 @@ from sqlalchemy import (
     text,
 )
 
-from slurmscope.archive.daily_sums import BLOCK, DAY, DIMENSIONS, RULE, SUMS, loss_columns
+from slurmscope.archive.daily_sums import (
+    ADVICE_SUMS,
+    BLOCK,
+    DAILY,
+    DAY,
+    DIMENSIONS,
+    NAMES,
+    NO_RULE,
+    RULE,
+    SUMS,
+    TOTALS,
+    change_waits,
+    loss_columns,
+)
+from slurmscope.archive.job_columns import EDGE_SECONDS
 from slurmscope.archive.sql_archive import SqlArchive
-from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, NO_RULE, TOTALS
 from slurmscope.archive.tables import FINDINGS, JOB_NODES, JOBS
-from slurmscope.archive.wait_times import change_waits
 from slurmscope.reports.sources import open_archive
 
 YEAR_SECONDS = 365 * 86_400
@@ -51,6 +63,7 @@ ACCOUNTS = [f"account{number}" for number in range(60)]
 PARTITIONS = ["batch", "long", "gpu", "debug"]
 STATES = ["COMPLETED"] * 85 + ["FAILED"] * 8 + ["TIMEOUT"] * 4 + ["CANCELLED"] * 2 + ["OUT_OF_MEMORY"]
 RULES = ["cpu_idle", "memory_over_requested", "time_over_requested", "gpu_idle", "too_short"]
+OWN_NAMES = 0.1
 CLUSTERS = ["lab"] * 49 + ["small"]
 
 _COPIED_PEOPLE = Table(
@@ -195,6 +208,8 @@ def _sum_up(connection: Connection) -> None:
     connection.execute(insert(DAILY).from_select(names, statement.group_by(DAILY.c.rule, block, *keys)))
     for dimension in (RULE, *DIMENSIONS):
         connection.execute(insert(TOTALS).from_select([column.name for column in TOTALS.c], _totals_by(dimension)))
+    named = select(JOBS.c.name, func.count()).group_by(JOBS.c.name)
+    connection.execute(insert(NAMES).from_select(["name", "jobs"], named))
 
 
 def _totals_by(dimension: str) -> Select[Any]:
@@ -210,13 +225,17 @@ def _sums_of_jobs(*, by_rule: bool) -> Select[Any]:
     rule = FINDINGS.c.rule if by_rule else literal(NO_RULE)
     source = JOBS.join(FINDINGS, FINDINGS.c.run_id == JOBS.c.run_id) if by_rule else JOBS
     day = JOBS.c.submit_seconds // 86_400
-    core_milliseconds, used = func.sum(JOBS.c.core_seconds) * 1000, func.sum(JOBS.c.used_core_seconds) * 1000
-    with_findings = func.sum(case((JOBS.c.worst.is_(None), 0), else_=1))
-    sums = (func.count(), core_milliseconds, core_milliseconds, used, 0, 0, 0, with_findings, 0)
+    core_milliseconds = func.sum(JOBS.c.core_seconds) * 1000
+    known = {
+        "jobs": func.count(),
+        "core_milliseconds": core_milliseconds,
+        "measured_core_milliseconds": core_milliseconds,
+        "used_core_milliseconds": func.sum(JOBS.c.used_core_seconds) * 1000,
+        "jobs_with_findings": func.sum(case((JOBS.c.worst.is_(None), 0), else_=1)),
+    }
+    sums = (_whole(known.get(name, 0)) for name in SUMS)
     grouped = (rule, day, *keys) if by_rule else (day, *keys)
-    return (
-        select(rule, literal(DAY), day, *keys, *(_whole(each) for each in sums)).select_from(source).group_by(*grouped)
-    )
+    return select(rule, literal(DAY), day, *keys, *sums).select_from(source).group_by(*grouped)
 
 
 def _whole(amount: Any) -> Any:
@@ -233,7 +252,7 @@ def _rows(dice: random.Random, count: int) -> Iterator[dict[str, Any]]:
         yield {
             "run_id": number, "cluster": CLUSTERS[number % len(CLUSTERS)], "job_id": number,
             "submit_seconds": submit_seconds,
-            "shown_id": str(number), "array_job_id": None, "name": f"job{dice.randrange(1000)}",
+            "shown_id": str(number), "array_job_id": None, "name": _name(dice, number),
             "user": USERS[user], "account": ACCOUNTS[user % len(ACCOUNTS)], "partition": dice.choice(PARTITIONS),
             "state": dice.choice(STATES), "start_seconds": submit_seconds + 60,
             "end_seconds": submit_seconds + 60 + int(run_seconds), "is_unfinished": False, "run_seconds": run_seconds,
@@ -245,8 +264,14 @@ def _rows(dice: random.Random, count: int) -> Iterator[dict[str, Any]]:
             "eligible_seconds": submit_seconds, "wait_seconds": float(dice.randrange(1, 100_000)),
             "time_limit_seconds": dice.choice((3600, 14_400, 86_400, 259_200)), "exit_code": 0, "exit_signal": 0,
             "derived_exit_code": 0, "derived_exit_signal": 0, "het_job_id": None, "het_offset": None, "tasks": 1,
-            "blocked_core_seconds": None,
+            "blocked_core_seconds": None, "spark": "012345678987654321012345", "least_gpu_ratio": None,
+            "energy_joules": None, "carbon_grams": None, "energy_cost": None, **dict.fromkeys(EDGE_SECONDS),
         }  # fmt: skip
+
+
+def _name(dice: random.Random, number: int) -> str:
+    """Return a name that a thousandth of the jobs have, or in one of ten jobs a name of its own."""
+    return f"run_{number:07}" if dice.random() < OWN_NAMES else f"job{dice.randrange(1000)}"
 
 
 def _findings(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

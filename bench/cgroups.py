@@ -15,7 +15,7 @@ import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.measure import judge, judge_ratio
@@ -51,7 +51,7 @@ def main() -> int:
     """Print the figures beside the promises and return 1 when one is broken."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     with contextlib.ExitStack() as stack:
-        layout = stack.enter_context(_real_jobs() if _can_make_cgroups() else _plain_jobs())
+        layout = stack.enter_context(_real_jobs() if can_make_cgroups() else _plain_jobs())
         kept, anew, kernel = _compare(layout)
         descriptors, grown = _measure_leak(layout)
     what = f"cgroups of {JOBS} jobs ({layout.kind.value})"
@@ -135,30 +135,49 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _can_make_cgroups() -> bool:
+def can_make_cgroups() -> bool:
     layout = detect_layout(Path("/sys/fs/cgroup"), Path("/proc"))
     return os.geteuid() == 0 and all(name in layout.hierarchies for name in NEEDED)
 
 
 @contextlib.contextmanager
 def _real_jobs() -> Iterator[CgroupLayout]:
-    """Make a small Slurm tree in a folder of our own below each hierarchy, and remove it afterwards."""
-    machine = detect_layout(Path("/sys/fs/cgroup"), Path("/proc")).hierarchies
-    roots = {name: machine[name] / f"slurmscope-bench-{os.getpid()}" for name in NEEDED}
+    """Make cgroups of jobs with one sleeping process each, and remove them afterwards."""
     sleepers = [subprocess.Popen(["sleep", "600"]) for _ in range(JOBS)]
     try:
-        for index, sleeper in enumerate(sleepers):
-            for name, root in roots.items():
-                task = root / "slurm" / f"uid_{1000 + index % 8}" / f"job_{index}" / "step_batch" / "task_0"
-                task.mkdir(parents=True)
-                home = task.parent.parent if name == "freezer" else task
-                (home / "cgroup.procs").write_text(str(sleeper.pid))
-        yield CgroupLayout(kind=LayoutKind.V1, hierarchies=roots)
+        with make_v1_jobs([[sleeper.pid] for sleeper in sleepers], NEEDED) as roots:
+            yield CgroupLayout(kind=LayoutKind.V1, hierarchies=roots)
+            for sleeper in sleepers:
+                sleeper.kill()
+                sleeper.wait()
     finally:
         for sleeper in sleepers:
             sleeper.kill()
             sleeper.wait()
-        for root in roots.values():
+
+
+@contextlib.contextmanager
+def make_v1_jobs(groups: Sequence[Sequence[int]], needed: Iterable[str]) -> Iterator[dict[str, Path]]:
+    """Make a small Slurm tree below each hierarchy, with a job for each group of processes.
+
+    Remove it afterwards; the processes that still run are back where they were.
+    """
+    machine = detect_layout(Path("/sys/fs/cgroup"), Path("/proc")).hierarchies
+    roots = {name: machine[name] / f"slurmscope-bench-{os.getpid()}" for name in needed}
+    try:
+        for index, pids in enumerate(groups):
+            for name, root in roots.items():
+                task = root / "slurm" / f"uid_{1000 + index % 8}" / f"job_{index}" / "step_batch" / "task_0"
+                task.mkdir(parents=True)
+                home = task.parent if name == "freezer" else task  # above its steps there is only slurmstepd
+                for pid in pids:
+                    (home / "cgroup.procs").write_text(str(pid))
+        yield roots
+    finally:
+        for name, root in roots.items():
+            for pid in (pid for pids in groups for pid in pids):
+                with contextlib.suppress(OSError):
+                    (machine[name] / "cgroup.procs").write_text(str(pid))
             _remove(root)
 
 

@@ -13,7 +13,7 @@ import tracemalloc
 from bench.measure import judge, judge_seconds, least_seconds, reference_seconds
 from slurmscope.cluster.squeue import JobOwner
 from slurmscope.http.client.request import HttpAnswer
-from slurmscope.lustre.collector import LustreOptions, collect
+from slurmscope.lustre.feature import LustreOptions, collect
 from slurmscope.lustre.reader import parse_rates
 from slurmscope.lustre.use import Attribution, FilesystemUse, JobIdPatterns, NameService, Quantity
 from slurmscope.metrics.write import Format, write

@@ -28,9 +28,14 @@ LISTENING = re.compile(rb"address=(127\.0\.0\.1:\d+)")
 
 
 @contextmanager
-def running_exporter(*flags: str, role: str = "cluster", prefix: Sequence[str] = ()) -> Iterator[tuple[int, str]]:
+def running_exporter(
+    *flags: str,
+    role: str = "cluster",
+    prefix: Sequence[str] = (),
+    program: Sequence[str] = (sys.executable, "-m", "slurmscope"),
+) -> Iterator[tuple[int, str]]:
     """Run an exporter on a free port, by another command if there is one; give its process id and address."""
-    argv = [*prefix, sys.executable, "-m", "slurmscope", role, "--web.listen-address", "127.0.0.1:0", *flags]
+    argv = [*prefix, *program, role, "--web.listen-address", "127.0.0.1:0", *flags]
     with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None

@@ -18,6 +18,7 @@ from bench.recurring import RecurringJob, RecurringRun
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.jobs.report import JobReport, RequestedSize, Resubmission
+from slurmscope.jobs.rule import hit_step_limit
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.live_cache import WaitingTimesCache
@@ -150,23 +151,25 @@ def find_violations(report: JobReport) -> list[str]:
     had, gets = ((size.memory_bytes or 0.0) / size.nodes for size in (before, after))
     killed, needed = summary.memory.oom_kills or summary.record.state == "OUT_OF_MEMORY", _needed_bytes(summary)
     was_late = summary.record.state == "TIMEOUT" or (summary.record.state == "COMPLETED" and ran > 0.9 * limit)
-    room = min(gets, summary.node_memory_bytes or math.inf)
+    largest = summary.node_memory_bytes or math.inf
+    is_short = killed and not hit_step_limit(summary) and needed <= largest
     checks = {
-        "memory below the measured or extrapolated need": had > 0 and gets < needed and room == gets != had,
-        "memory above that of a node": gets > max(had, summary.node_memory_bytes or math.inf),
+        "memory below the measured or extrapolated need": had > 0 and gets != had and gets < needed,
+        "no more memory after an OOM kill": is_short and 0 < gets <= had < 0.9 * largest,
+        "memory above that of a node": gets > max(had, largest),
         "more memory where it was not short": gets > had > 0 and not killed and needed < 0.9 * had,
         "more time where it was not short": (after.limit_seconds or 0.0) > limit and not was_late,
         "less time than the run took": after.limit_seconds is not None and after.limit_seconds < ran,
-        "more cores, GPUs or nodes": (after.cpus, after.gpus, after.nodes) > (before.cpus, before.gpus, before.nodes),
+        "more cores, GPUs or nodes": after.cpus > before.cpus or after.gpus > before.gpus or after.nodes > before.nodes,
         "costs more than it frees": not killed and not was_late and needed < 0.9 * had and not _frees(made),
     }
     return [f"job {report.record.shown_id}, {summary.record.state}: {text}" for text, is_so in checks.items() if is_so]
 
 
 def _needed_bytes(summary: JobSummary) -> float:
-    """Return the memory per node that was measured, or would have been needed by the time limit."""
+    """Return the memory per node that anybody measured, or that would have been needed by the time limit."""
     peaks = [node.working_peak_bytes or 0.0 for node in summary.nodes]
-    return max([summary.memory.expected_bytes or 0.0, *peaks])
+    return max([summary.memory.expected_bytes or 0.0, summary.memory.slurm_peak_bytes or 0.0, *peaks])
 
 
 def _frees(made: Resubmission) -> bool:

@@ -2,13 +2,14 @@
 """Generate the parts of the documentation that are derived from the code, or check that they are up to date.
 
 A page in ``docs/``, or a YAML file in ``deploy/``, marks such a part with ``<!-- generated: NAME -->`` and
-``<!-- end -->``.
+``<!-- end -->``. Dashboards of Grafana are generated as a whole.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from deploy.grafana import generate as grafana
 from slurmscope.accounting.grant import database_sections
 from slurmscope.cli import slurmscope
 from slurmscope.cli.options import explain_removed, format_default, translate
@@ -27,7 +29,7 @@ from slurmscope.core.units import format_seconds
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.jobs.findings import RULES
-from slurmscope.jobs.report_metrics import REPORTS_CONDITIONS, REPORTS_METRICS
+from slurmscope.jobs.queries import REPORTS_CONDITIONS, REPORTS_METRICS
 from slurmscope.metrics.family import Metric
 from slurmscope.migrate.check import SYSTEMS
 from slurmscope.migrate.old_systems import OldMetrics, OldSystem
@@ -35,8 +37,8 @@ from slurmscope.migrate.slurm_exporter import FLAGS
 from slurmscope.portal.metrics import PORTAL_METRICS
 from slurmscope.portal.settings import portal_sections
 from slurmscope.reports.settings import command_sections, report_sections, rule_section
-from slurmscope.up.scrapes import RECORDING_METRICS
 from slurmscope.up.settings import up_sections
+from slurmscope.up.up import RECORDING_METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -63,16 +65,21 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when a page is out of date")
     is_check = parser.parse_args().check
     stale = []
-    for page in (*sorted(DOCS.rglob("*.md")), *sorted((ROOT / "deploy").glob("*.yml"))):
-        before = page.read_text(encoding="utf-8")
-        after = generate(before)
-        if before != after:
-            stale.append(page.name)
+    for file, text in _generated():
+        if not file.exists() or text != file.read_text(encoding="utf-8"):
+            stale.append(file.name)
             if not is_check:
-                page.write_text(after, encoding="utf-8")
+                file.write_text(text, encoding="utf-8")
     if stale:
         print(f"docs: {', '.join(stale)} {'are out of date: run make docs' if is_check else 'rewritten'}")
     return 1 if stale and is_check else 0
+
+
+def _generated() -> Iterator[tuple[Path, str]]:
+    """Yield every page, file of ``deploy`` and dashboard as it should be."""
+    for page in (*sorted(DOCS.rglob("*.md")), *sorted((ROOT / "deploy").glob("*.yml"))):
+        yield page, generate(page.read_text(encoding="utf-8"))
+    yield from grafana.files().items()
 
 
 def generate(text: str) -> str:
@@ -216,6 +223,28 @@ def _code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def dashboards() -> Iterator[str]:
+    """Describe every dashboard, and what it needs besides the cluster exporter with its default collectors."""
+    off = {m.name: c for c in all_collectors(Role.CLUSTER) if not c.is_default for m in c.metrics}
+    of_agents = {m.name for collector in all_collectors(Role.NODE) for m in collector.metrics}
+    of_portal = {metric.name for metric in PORTAL_METRICS}
+    yield "| dashboard | shows | needs |\n|---|---|---|\n"
+    for declared in grafana.DASHBOARDS:
+        text = json.dumps(grafana.dashboard(declared)).replace("\\", "")
+        queried = set(re.findall(r"\w+", text))
+        others = {
+            metric
+            for metric, (label, values) in REPORTS_CONDITIONS.items()
+            if not any(f'{label}="{value}"' in text for value in values)
+        }
+        needs = [f"`collector.{name}`" for name in sorted({off[metric].name for metric in queried & off.keys()})]
+        if queried & of_agents:
+            profile = "" if queried & of_agents <= REPORTS_METRICS - others else " with the profile `standard`"
+            needs.insert(0, f"node agents{profile}")
+        needs += ["portal"] if queried & of_portal else []
+        yield f"| `{declared.name}.json` | {declared.text} | {', '.join(needs) or '–'} |\n"
+
+
 def commands() -> Iterator[str]:
     """Show the short help of every command."""
     yield from _help(slurmscope, click.Context(slurmscope, info_name="slurmscope", **CONTEXT))
@@ -234,6 +263,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "portal-metrics": portal_metrics,
     "rules": rules,
     "commands": commands,
+    "dashboards": dashboards,
     "keep-list": keep_list,
     "slurm-exporter-flags": old_flags,
     **{f"{system.page}-metrics": partial(old_metrics, system) for system in SYSTEMS},

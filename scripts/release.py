@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepare a release: check the repository, build wheel and sdist, and try the wheel in an empty virtual environment.
+"""Prepare a release: check the repository, build all forms of installation, and list what is in them.
 
     make release VERSION=1.2.3
 
-Nothing is published and no tag is made; the commands for that are printed at the end.
+``dist/1.2.3`` gets wheel, sdist, ``slurmscope.pyz``, debs and rpms, a list of all contained packages (CycloneDX), and
+``SHA256SUMS``. The wheel is tried in an empty virtual environment. Nothing is published and no tag is made; the
+commands for that are printed at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+EXTRAS = ("auth", "gpu", "rest", "portal", "mariadb", "postgresql")
+NPM_NAMES = {"htmx": "htmx.org", "uplot": "uplot"}
 VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 
 
@@ -31,12 +38,16 @@ def main(arguments: list[str] | None = None) -> int:
     version = parser.parse_args(arguments).version
     try:
         check_repository(ROOT, version)
-        wheel, sdist = build(ROOT, version)
+        folder = ROOT / "dist" / version
+        wheel = build(ROOT, folder, version)
         try_wheel(wheel, version)
+        subprocess.run([ROOT / ".venv/bin/python", "-m", "scripts.packages", "--output", folder], cwd=ROOT, check=True)
+        list_contents(ROOT, wheel, folder / f"slurmscope-{version}.cdx.json")
+        write_checksums(folder)
     except (NotReady, subprocess.CalledProcessError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
-    print(f"Built and tried: {wheel.relative_to(ROOT)}, {sdist.relative_to(ROOT)}. After make test, tag the commit:")
+    print(f"Built {len([*folder.iterdir()])} files in {folder.relative_to(ROOT)}. After make test, tag the commit:")
     print(f"  git tag --annotate v{version} --message 'slurmscope {version}' && git push origin v{version}")
     return 0
 
@@ -63,13 +74,12 @@ def _check_changelog(text: str, version: str) -> None:
         raise NotReady(f"CHANGELOG.md still has entries under '## Unreleased': move them to '## {version}'")
 
 
-def build(root: Path, version: str) -> tuple[Path, Path]:
-    """Build wheel and sdist into ``dist``, with the build backend that pyproject.toml names."""
-    with tempfile.TemporaryDirectory() as folder:
-        python = _make_environment(Path(folder), "hatchling")
-        subprocess.run([python, "-m", "hatchling", "build", "--directory", "dist"], cwd=root, check=True)
-    dist = root / "dist"
-    return dist / f"slurmscope-{version}-py3-none-any.whl", dist / f"slurmscope-{version}.tar.gz"
+def build(root: Path, folder: Path, version: str) -> Path:
+    """Build wheel and sdist with the build backend that pyproject.toml names, and return the wheel."""
+    with tempfile.TemporaryDirectory() as environment:
+        python = _make_environment(Path(environment), "hatchling")
+        subprocess.run([python, "-m", "hatchling", "build", "--directory", str(folder)], cwd=root, check=True)
+    return folder / f"slurmscope-{version}-py3-none-any.whl"
 
 
 def try_wheel(wheel: Path, version: str) -> None:
@@ -86,6 +96,35 @@ def try_wheel(wheel: Path, version: str) -> None:
         unit = Path(folder, "share", "slurmscope", "slurmscope-node.service")
         if not unit.is_file():
             raise NotReady("the wheel has no share/slurmscope/slurmscope-node.service")
+
+
+def list_contents(root: Path, wheel: Path, file: Path) -> None:
+    """Write which packages the largest installation has, with their versions and licences."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = _make_environment(Path(folder, "installed"), f"{wheel}[{','.join(EXTRAS)}]")
+        lister = Path(_make_environment(Path(folder, "lister"), "cyclonedx-bom")).with_name("cyclonedx-py")
+        options = ("--output-reproducible", "--pyproject", str(root / "pyproject.toml"), "-o", str(file))
+        subprocess.run([lister, "environment", *options, python], check=True)
+    add_vendored(root, file)
+
+
+def add_vendored(root: Path, file: Path) -> None:
+    """Add the scripts that the portal's pages include to the list of packages."""
+    listed = json.loads(file.read_text(encoding="utf-8"))
+    annotations = tomllib.loads((root / "REUSE.toml").read_text(encoding="utf-8"))["annotations"]
+    licences = {Path(each["path"]).name.rstrip("-*"): each["SPDX-License-Identifier"] for each in annotations}
+    for script in sorted((root / "src/slurmscope/portal/static/vendor").glob("*.min.js")):
+        name, _, version = script.name.removesuffix(".min.js").partition("-")
+        part = {"type": "library", "name": name, "version": version, "purl": f"pkg:npm/{NPM_NAMES[name]}@{version}"}
+        listed["components"].append({**part, "licenses": [{"license": {"id": licences[name]}}]})
+    file.write_text(json.dumps(listed, indent=2) + "\n", encoding="utf-8")
+
+
+def write_checksums(folder: Path) -> None:
+    """Write SHA256SUMS, as ``sha256sum --check`` reads it."""
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name != "SHA256SUMS")
+    lines = (f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
+    (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
 
 
 def _make_environment(folder: Path, *packages: str) -> str:

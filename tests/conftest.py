@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from slurmscope.core.log import LineFormatter
 
 # Machines are shared and slow: how long one example takes says nothing.
 settings.register_profile("slurmscope", deadline=None)
@@ -38,6 +41,19 @@ def heeded_interruption() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Undo what a command that runs in the process of a test sets for logging: its level, its stream, its silence."""
+    root = logging.getLogger()
+    before = root.level, root.manager.disable, tuple(root.handlers)
+    yield
+    root.setLevel(before[0])
+    root.manager.disable = before[1]
+    for added in [handler for handler in root.handlers if isinstance(handler.formatter, LineFormatter)]:
+        if added not in before[2]:
+            root.removeHandler(added)
 
 
 @pytest.fixture

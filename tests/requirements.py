@@ -13,10 +13,13 @@ import pytest
 REQUIRING_VARIABLES = ("CI", "SLURMSCOPE_REQUIRE_LAB")
 PACKAGES = {
     "curl": "curl",
+    "dpkg-deb": "dpkg",
     "gcc": "gcc libc6-dev",
+    "mmdebstrap": "mmdebstrap",
     "openssl": "openssl",
     "promtool": "prometheus",
     "shellcheck": "shellcheck",
+    "rpmbuild": "rpm",
     "squeue": "slurm-client",
     "strace": "strace",
     "systemd-analyze": "systemd",

@@ -83,5 +83,5 @@ def _wait_until_filled(address: str) -> None:
     user = (
         httpx.get(f"{address}/api/v2/me", timeout=PATIENCE_SECONDS, trust_env=False).raise_for_status().json()["name"]
     )
-    wanted = {"state=PENDING": 50, "worst=critical": 2, f"user={user}": 12}
+    wanted = {"state=PENDING": 50, "worst=critical": 2, f"user={user}&state=COMPLETED": 20}
     until(lambda: all(len(list_jobs(address, query)) >= count for query, count in wanted.items()), PATIENCE_SECONDS)

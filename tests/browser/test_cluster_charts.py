@@ -20,7 +20,7 @@ def test_cluster_page_draws_the_last_24_hours(browser: Browser) -> None:
         with watching(browser, base, extra_http_headers={USER_HEADER: "ada"}) as window:
             page = window.open("/cluster")
             expect(page.locator(f'[data-chart="{chart.name}"] canvas')).to_be_visible()
-            legend = page.locator(f'[data-chart="{chart.name}"] .u-legend')
+            legend = page.locator(f"#chart-{chart.name} .chart-lines")
             for line in chart.lines:
                 expect(legend).to_contain_text(line.label)
             assert [] == window.find_barriers()

@@ -68,7 +68,7 @@ def test_plain_user_gets_from_a_failed_job_to_its_header_in_two_clicks(
         page = choose_view(window, "user")
         assert [] == window.find_barriers()
         open_failed_job(page).click()
-        expect(page.get_by_role("heading", name="What went wrong")).to_be_visible()
+        expect(page.locator(".verdict.critical h2")).to_be_visible()
         page.get_by_role("button", name="Copy").click()
         expect(page.locator(".copied")).to_have_text("Copied.")
         assert header_of(page) == page.evaluate("navigator.clipboard.readText()").strip()
@@ -113,7 +113,7 @@ def test_header_is_copied_by_keyboard(window: Watched, killed: str) -> None:
 
 
 def test_what_if_is_answered_by_the_measured_curve(window: Watched, killed: str) -> None:
-    page = window.open(f"/jobs/{killed}")
+    page = window.open(f"/jobs/{killed}?tab=what-if")
     page.get_by_label("Memory per node").fill("600M")
     page.get_by_label("Time limit", exact=True).fill("1-00")
     page.keyboard.press("Enter")
@@ -137,6 +137,7 @@ def test_header_and_form_work_on_a_phone_without_scripts(browser: Browser, demo:
         page = window.open(f"/jobs/{killed}")
         assert "#SBATCH --mem" in header_of(page)
         expect(page.get_by_role("button", name="Copy")).to_have_count(0)
+        page.get_by_role("link", name="What if").click()
         page.get_by_label("Cores", exact=True).fill("1")
         page.get_by_role("button", name="Show").click()
         expect(page.locator(".outcome li").first).to_contain_text("With 1 core")

@@ -41,6 +41,7 @@ def test_list_is_filtered_by_cluster(browser: Browser, portal: str) -> None:
     with watching(browser, portal, extra_http_headers=ADA) as window:
         page = window.open("/jobs")
         expect(page.get_by_role("columnheader", name="Cluster")).to_be_visible()
+        window.open_filter()
         page.get_by_label("Cluster", exact=True).select_option("beta")
         page.get_by_role("button", name="Filter").click()
         expect(page.get_by_label("Cluster", exact=True)).to_have_value("beta")

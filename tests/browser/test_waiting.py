@@ -28,6 +28,7 @@ def window(browser: Browser, demo: str) -> Iterator[Watched]:
 
 def test_pending_job_is_found_with_the_filter_and_explained(window: Watched) -> None:
     page = window.open("/jobs")
+    window.open_filter()
     page.get_by_label("State").select_option("PENDING")
     page.get_by_role("button", name="Filter").click()
     rows = page.locator("table.jobs tbody tr")

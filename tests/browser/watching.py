@@ -22,6 +22,16 @@ _VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
     console.error(`policy violated: ${event.violatedDirective} ${event.blockedURI}`));"""
 
 
+_SAME_NAME = """() => {
+    const named = {};
+    for (const link of document.querySelectorAll("main a[href], main summary")) {
+        const name = (link.getAttribute("aria-label") || link.textContent).trim();
+        (named[name] ??= new Set()).add(link.href || link);
+    }
+    return Object.entries(named).filter(([, targets]) => targets.size > 1).map(([name]) => name);
+}"""
+
+
 @dataclass
 class Watched:
     """Hold one window of a browser."""
@@ -37,6 +47,10 @@ class Watched:
         self.page.wait_for_load_state("networkidle")
         return self.page
 
+    def open_filter(self) -> None:
+        """Unfold the filter of a list."""
+        self.page.locator(".filter-box > summary").click()
+
     def shoot(self, name: str) -> None:
         """Save a screenshot of the whole page."""
         self.page.screenshot(path=screenshot_folder() / f"{name}.png", full_page=True)
@@ -49,6 +63,11 @@ class Watched:
             for found in violations
             if found["impact"] in {"serious", "critical"}
         ]
+
+    def find_shared_names(self) -> list[str]:
+        """Return the names that links and summaries with different targets have in common."""
+        names: list[str] = self.page.evaluate(_SAME_NAME)
+        return names
 
     def is_wider_than_its_window(self) -> bool:
         """Return whether the page scrolls sideways."""

@@ -14,12 +14,20 @@ from typing import Any
 
 from hypothesis import strategies
 
-from slurmscope.archive.interface import GroupBy, JobFilter, PagePosition
+from slurmscope.archive.interface import GroupBy, JobFilter, ListOrder, PagePosition, SortColumn
 from slurmscope.archive.metric_ranges import JobMetric, MetricRange
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity
-from slurmscope.jobs.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
+from slurmscope.jobs.summary import (
+    Coverage,
+    CpuSummary,
+    EnergySummary,
+    GpuSummary,
+    JobSummary,
+    MemorySummary,
+    UsedShare,
+)
 from slurmscope.jobs.viewer import Viewer, ViewerRole
 from tests.fakes.reports import make_finding, make_record
 
@@ -70,6 +78,10 @@ class Fact:
     node: str
     memory_share: float | None
     """Requested memory as a share of that of a node with 16 cores; nothing of it was needed. None is not measured."""
+    watts: float | None = None
+    """Mean power, of which a kWh costs 0.25 and emits 400 g; None is not measured."""
+    edges: tuple[float, float] | None = None
+    """The shares of the run before the first work and after the last; None is not measured."""
 
     @property
     def numbers(self) -> Mapping[JobMetric, float | None]:
@@ -95,6 +107,15 @@ class Fact:
         order = [Severity.CRITICAL, Severity.WARNING, Severity.INFO]
         return min((severity for _, severity in self.findings), key=order.index, default=None)
 
+    def place(self, order: ListOrder) -> PagePosition:
+        """Return the position in a list."""
+        metrics = {column.value for column in JobMetric}
+        name = order.column.value
+        value: Any = None
+        if order.column is not SortColumn.SUBMIT:
+            value = self.numbers[JobMetric(name)] if name in metrics else getattr(self, name)
+        return PagePosition(self.submit, self.job_id, value)
+
     def matches(self, viewer: Viewer, wanted: JobFilter) -> bool:
         """Tell whether a viewer who wants this gets this job."""
         return (
@@ -105,6 +126,8 @@ class Fact:
             and wanted.partition in ("", self.partition)
             and wanted.state in ("", self.state)
             and self.name.startswith(wanted.name)
+            and not wanted.reason
+            and wanted.name_part.lower() in self.name.lower()
             and (not wanted.rule or wanted.rule in dict(self.findings))
             and wanted.worst in (None, self.worst)
             and wanted.array_job_id in (None, self.array_job_id)
@@ -135,12 +158,18 @@ class Fact:
         )  # fmt: skip
         seen = Coverage(nodes=1, nodes_measured=1, run_ratio=1.0)
         used = None if self.used_cores is None else self.used_cores * self.run_seconds
+        start, tail = (None, None) if self.edges is None else (share * self.run_seconds for share in self.edges)
         summary = JobSummary(
             record=record,
             run_seconds=self.run_seconds,
-            cpu=CpuSummary(time=UsedShare(requested=self.cpus * self.run_seconds, used=used, coverage=seen)),
+            cpu=CpuSummary(
+                time=UsedShare(requested=self.cpus * self.run_seconds, used=used, coverage=seen),
+                idle_start_seconds=start,
+                idle_tail_seconds=tail,
+            ),
             gpu=GpuSummary(requested=self.gpus, mean_utilization=self.gpu_utilization, coverage=seen),
             coverage=seen,
+            energy=EnergySummary(coverage=seen) if self.watts is None else self._energy(seen),
             memory=MemorySummary(
                 requested_bytes=(self.memory_share or 0.0) * 64e9,
                 working_peak_bytes=None if self.memory_share is None else 0.0,
@@ -151,6 +180,11 @@ class Fact:
         )
         findings = tuple(make_finding(rule, severity=severity) for rule, severity in self.findings)
         return JobReport(summary=summary, made_seconds=self.submit + 1000, findings=findings)
+
+    def _energy(self, seen: Coverage) -> EnergySummary:
+        joules = (self.watts or 0.0) * self.run_seconds
+        kwh = joules / 3.6e6
+        return EnergySummary(rest_joules=joules, carbon_grams=400 * kwh, cost=0.25 * kwh, coverage=seen)
 
 
 @dataclass(slots=True)
@@ -166,6 +200,13 @@ class ListArchive:
             self.facts = [old for old in self.facts if (old.cluster, old.job_id, old.submit) != same]
             self.facts.append(fact)
 
+    def ordered(self, viewer: Viewer, wanted: JobFilter, order: ListOrder) -> list[tuple[PagePosition, str]]:
+        """Return all that is wanted and whose value is known, with the cluster, in an order that others may share."""
+        found = [(fact.place(order), fact.cluster) for fact in self.facts if fact.matches(viewer, wanted)]
+        is_sorted = order.column is not SortColumn.SUBMIT
+        known = [pair for pair in found if not is_sorted or pair[0].value is not None]
+        return sorted(known, key=lambda pair: _rank(pair[0]), reverse=not order.is_ascending)
+
     def keys(self, viewer: Viewer, wanted: JobFilter) -> list[tuple[PagePosition, str]]:
         """Return all that is wanted, newest first, with the cluster."""
         found = [fact for fact in self.facts if fact.matches(viewer, wanted)]
@@ -173,12 +214,16 @@ class ListArchive:
 
     def sums(self, viewer: Viewer, wanted: JobFilter, by: GroupBy) -> dict[str, list[float]]:
         """Return sums in the order of the fields of ``UseTotal``."""
-        sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 15)
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 23)
         for fact in self.facts:
             if fact.matches(viewer, wanted):
                 for key in fact.keys(by, wanted):
                     sums[key] = [old + new for old, new in zip(sums[key], _amounts(fact), strict=True)]
         return dict(sums)
+
+
+def _rank(place: PagePosition) -> tuple[Any, int, int]:
+    return (place.value if place.value is not None else 0), place.submit_seconds, place.job_id
 
 
 def _amounts(fact: Fact) -> list[float]:
@@ -195,7 +240,20 @@ def _amounts(fact: Fact) -> list[float]:
         fact.blocked_seconds,
         *_losses(fact.state, cores, None if fact.used_cores is None else min(fact.used_cores / fact.cpus, 1.0)),
         *_losses(fact.state, gpus, fact.gpu_utilization),
+        0 if fact.watts is None else 1,
+        # Each job's is kept in thousandths.
+        *(round((fact.watts or 0.0) * fact.run_seconds / joules, 3) for joules in (1, 3.6e6 / 400, 3.6e6 / 0.25)),
+        *_edges(fact.edges, cores, None if fact.used_cores is None else min(fact.used_cores / fact.cpus, 1.0)),
+        *_edges(fact.edges, gpus, fact.gpu_utilization),
     ]
+
+
+def _edges(edges: tuple[float, float] | None, held: float, ratio: float | None) -> list[float]:
+    """Return the idle time at the start and at the end: together never more than all idle time."""
+    if edges is None or ratio is None:
+        return [0.0, 0.0]
+    idle, (start, tail) = held * (1 - ratio), edges
+    return [min(max(0.0, idle - held * tail), held * start), min(idle, held * tail)]
 
 
 def _losses(state: str, held: float, ratio: float | None) -> list[float]:
@@ -230,6 +288,8 @@ def facts() -> strategies.SearchStrategy[Fact]:
         findings=findings.map(tuple),
         node=strategies.sampled_from(NODES),
         memory_share=strategies.none() | strategies.sampled_from((0.0, 0.25, 1.0)),
+        watts=strategies.none() | strategies.sampled_from((0.0, 500.0)),
+        edges=strategies.none() | strategies.sampled_from(((0.0, 0.0), (0.1, 0.25), (0.5, 0.5))),
     )
 
 
@@ -242,7 +302,9 @@ def filters() -> strategies.SearchStrategy[JobFilter]:
         "partition": strategies.sampled_from(PARTITIONS),
         "state": strategies.sampled_from(STATES),
         "name": strategies.sampled_from(("rel", "relax", "%", "_", "训")),
+        "name_part": strategies.sampled_from(("LAX", "e", "%", "_", "/", "训")),
         "rule": strategies.sampled_from(RULES),
+        "reason": strategies.just("Priority"),
         "worst": strategies.sampled_from(list(Severity)),
         "array_job_id": strategies.integers(1, 2),
         "shown_ids": strategies.lists(strategies.sampled_from(("1", "2", "3", "1_1", "2_3")), min_size=1).map(tuple),

@@ -13,12 +13,11 @@ from sqlalchemy import Connection, select, text
 
 from slurmscope.archive import partitions, sql_archive
 from slurmscope.archive import retention as day_retention
-from slurmscope.archive.columns import METADATA
 from slurmscope.archive.interface import JobFilter
 from slurmscope.archive.partitions import RUNS_A_WEEK, WEEK_SECONDS, prepare_weeks, read_weeks, week_of
 from slurmscope.archive.retention import delete_runs
 from slurmscope.archive.sql_archive import SqlArchive
-from slurmscope.archive.tables import CURVES, JOBS, REPORTS
+from slurmscope.archive.tables import CURVES, JOBS, METADATA, REPORTS
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING

@@ -44,6 +44,10 @@ class PeopleContract:
         assert (first,) == notes.list_notes(sue, job)
         assert 2000 == len(notes.list_notes(sue, user)[0].text)
         assert ((), (), ()) == (notes.list_notes(ada, user), notes.list_tags(ada, user), notes.list_tagged(ada))
+        assert notes.last_notes(ada, ["ada"], "Contacted") == {} == notes.last_notes(sue, ["bob"], "Contacted")
+        for text in ("Contacted 1", "Contacted 2", "Not contacted"):
+            notes.add_note(sue, NotedThing(NotedKind.USER, "", "ada"), text)
+        assert "Contacted 2" == notes.last_notes(sue, ["ada", "bob"], "Contacted")["ada"].text
         with pytest.raises(ArchiveError, match="only staff"):
             notes.add_note(ada, job, "x")
         with pytest.raises(ArchiveError, match="only staff"):

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurmscope.archive.interface import GroupBy, JobFilter
-from slurmscope.archive.report_coding import THINNED
+from slurmscope.archive.size import Growth, count_growth, measure_size
 from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.stored_reports import THINNED
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from tests.contracts.jobs import END_OF_TIME, check_totals, make_fact, make_small_report
@@ -17,6 +18,7 @@ from tests.contracts.model import (
     Fact,
     ListArchive,
 )
+from tests.contracts.sums import check_sums
 from tests.fakes.reports import (
     START,
     make_gpu_report,
@@ -63,9 +65,28 @@ class RetentionContract:
         for by in GroupBy:
             check_totals(archive, model, EVERYTHING, JobFilter(), by)
             check_totals(archive, model, Viewer(name="eve"), JobFilter(), by)
+        check_sums(archive)
         assert sum(total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.USER)) == sum(
             waited.jobs for waited in archive.waiting_times(0)
         )
+
+    def test_size_and_growth_are_those_of_ended_jobs(self, archive: SqlArchive) -> None:
+        def grow(now: int) -> Growth:
+            with archive.database.reading() as connection:
+                return count_growth(connection, now)
+
+        assert Growth(jobs=0, recent_jobs=0, days=0.0) == grow(NEW_YEAR + 40 * DAY)
+        # Each ends a minute after its submission, the first 40 days before the last.
+        archive.save([_ended(replace(make_fact(number), submit=NEW_YEAR + 10 * number * DAY)) for number in range(5)])
+        running = make_record(2000, submit_seconds=NEW_YEAR, state="RUNNING", end_seconds=None)
+        archive.save([make_unmeasured_report(running)])
+
+        grown = grow(NEW_YEAR + 40 * DAY + 60)
+        assert (5, 4, 30.0) == (grown.jobs, grown.recent_jobs, grown.days)
+        assert 0.5 == grow(NEW_YEAR + DAY // 2 + 60).days
+        size = measure_size(archive.database)
+        assert size.used_bytes > 10_000
+        assert (size.free_bytes is not None) == (archive.database.dialect == "sqlite")
 
     def test_report_without_its_curves_says_so(self, archive: SqlArchive) -> None:
         archive.save([make_report(), make_report(make_record(5, submit_seconds=START + DAY))])

@@ -13,11 +13,10 @@ import pytest
 from sqlalchemy import Connection, Engine, delete, event, select, text, update
 
 from slurmscope.archive import engine
-from slurmscope.archive.columns import METADATA
 from slurmscope.archive.engine import Database
 from slurmscope.archive.interface import JobFilter
 from slurmscope.archive.sql_archive import SqlArchive
-from slurmscope.archive.tables import SCHEMA
+from slurmscope.archive.tables import METADATA, SCHEMA
 from slurmscope.core.errors import ArchiveError, ArchiveSchemaError
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.sources import open_archive

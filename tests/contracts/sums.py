@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from slurmscope.archive.daily_sums import ADVICE_SUMS, DAILY, NAMES, TOTALS, WAITS
 from slurmscope.archive.interface import GroupBy, JobFilter
 from slurmscope.archive.sql_archive import SqlArchive
-from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
 from slurmscope.archive.tables import ADVICE, FINDINGS, JOBS
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.report import JobReport
@@ -76,6 +76,7 @@ def check_sums(archive: SqlArchive) -> None:
     assert add_up((key, amounts) for job in jobs for key, amounts in _daily_rows(job)) == read_sums(archive, DAILY)
     assert add_up((key, amounts) for job in jobs for key, amounts in _total_rows(job)) == read_sums(archive, TOTALS)
     assert add_up((key, [1]) for job in jobs for key in _wait_keys(job)) == read_sums(archive, WAITS)
+    assert add_up(((job["name"],), [1]) for job in jobs) == read_sums(archive, NAMES)
 
 
 def read_jobs(archive: SqlArchive) -> list[dict[str, Any]]:
@@ -134,7 +135,8 @@ def any_report(choose: random.Random) -> JobReport:
         run_seconds=choose.choice((0.0, 0.0015, 3600.0, choose.random() * 1e6)),
         used_cores=choose.choice((None, 0.0, choose.random() * 70)),
         gpu_utilization=choose.choice((None, choose.random())), findings=findings, node="n1",
-        memory_share=choose.choice((None, choose.random())),
+        memory_share=choose.choice((None, choose.random())), watts=choose.choice((None, 0.0, choose.random() * 3e5)),
+        edges=choose.choice((None, (0.0, choose.random() / 2), (choose.random() / 2, choose.random() / 2))),
     )  # fmt: skip
     report = fact.report()
     end = None if fact.state == "RUNNING" else submit + 60 + choose.randint(0, 3 * DAY)
@@ -151,7 +153,24 @@ def _amounts(job: dict[str, Any]) -> list[int]:
     )
     measured = cores if job["used_core_seconds"] is not None else 0
     measured_gpus = gpus if job["used_gpu_seconds"] is not None else 0
-    return [1, cores, measured, used, gpus, measured_gpus, used_gpus, int(bool(job["found"])), blocked]
+    energy = [round((job[name] or 0.0) * 1000) for name in ("energy_joules", "carbon_grams", "energy_cost")]
+    kinds = ("startup_core", "tail_core", "startup_gpu", "tail_gpu")
+    edges = [round((job[f"{kind}_seconds"] or 0.0) * 1000) for kind in kinds]
+    has_energy = int(job["energy_joules"] is not None)
+    return [
+        1,
+        cores,
+        measured,
+        used,
+        gpus,
+        measured_gpus,
+        used_gpus,
+        int(bool(job["found"])),
+        blocked,
+        has_energy,
+        *energy,
+        *edges,
+    ]
 
 
 def _losses(job: dict[str, Any]) -> list[int]:

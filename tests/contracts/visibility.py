@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from slurmscope.archive.columns import METADATA
-from slurmscope.archive.interface import GroupBy, JobFilter, PagePosition
+from slurmscope.archive import queries
+from slurmscope.archive.interface import GroupBy, JobFilter, ListOrder, PagePosition, SortColumn
 from slurmscope.archive.metric_ranges import JobMetric
 from slurmscope.archive.sql_archive import SqlArchive
-from slurmscope.archive.tables import SCHEMA
+from slurmscope.archive.tables import METADATA, SCHEMA
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from tests.contracts.jobs import check_totals, make_small_report
 from tests.contracts.model import (
@@ -26,6 +26,7 @@ from tests.contracts.model import (
 )
 from tests.fakes.reports import (
     HOSTILE_NAME,
+    START,
     make_record,
     make_report,
     make_unmeasured_report,
@@ -46,6 +47,9 @@ EVERY_NAME = pytest.mark.parametrize(
         "",
     ],
 )
+
+
+ORDERS = (SortColumn.SUBMIT, SortColumn.NAME, SortColumn.USER, SortColumn.RUN, SortColumn.CORES, SortColumn.CPU)
 
 
 class VisibilityContract:
@@ -167,6 +171,59 @@ class VisibilityContract:
             for metric in (JobMetric.CPU, JobMetric.CORES, JobMetric.RUN):
                 _check_histogram(archive, model, viewer, wanted, metric)
 
+    @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        batch=st.lists(facts(), max_size=30),
+        requested=st.lists(st.tuples(viewers(), filters()), min_size=3, max_size=6),
+        order=st.builds(ListOrder, st.sampled_from(ORDERS), st.booleans()),
+        limit=st.integers(1, 5),
+    )
+    def test_sorted_lists_are_those_of_a_plain_list_there_and_back(
+        self,
+        archive: SqlArchive,
+        batch: list[Fact],
+        requested: list[tuple[Viewer, JobFilter]],
+        order: ListOrder,
+        limit: int,
+    ) -> None:
+        empty(archive)
+        archive.save([fact.report() for fact in batch])
+        model = ListArchive()
+        model.save(batch)
+
+        for viewer, wanted in [*requested, (EVERYTHING, JobFilter())]:
+            expected = model.ordered(viewer, wanted, order)
+            found = _walk_sorted(archive, viewer, wanted, limit, order)
+            assert [place for place, _ in expected] == [place for place, _ in found]
+            assert sorted(cluster for _, cluster in expected) == sorted(cluster for _, cluster in found)
+            assert (len(model.keys(viewer, wanted)), False) == archive.count(viewer, wanted)
+            if not found:
+                continue
+            back = archive.list_jobs(viewer, wanted, after=found[-1][0], limit=50, order=order.reversed)
+            others = [place for place, _ in expected if place != found[-1][0]]
+            assert others[::-1] == [order.place(row) for row in back.rows]
+
+    def test_sorting_is_limited_to_the_newest_jobs_of_a_filter(
+        self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All jobs are sorted by an index, and filtered ones one by one: in the order of time, so many of them."""
+        monkeypatch.setattr(queries, "SORTED_JOBS", 2)
+        records = [make_record(number, cpus=10 - number, submit_seconds=START + number) for number in range(1, 6)]
+        archive.save([make_unmeasured_report(record) for record in records])
+        order = ListOrder(SortColumn.CORES)
+
+        assert [1, 2, 3, 4, 5] == [row.job_id for row in archive.list_jobs(EVERYTHING, JobFilter(), order=order).rows]
+        filtered = archive.list_jobs(EVERYTHING, JobFilter(user="ada"), order=order)
+        assert [4, 5] == [row.job_id for row in filtered.rows]
+
+    def test_count_beyond_a_thousand_is_a_lower_bound(self, archive: SqlArchive) -> None:
+        archive.save([make_small_report(number) for number in range(1, 1003)])
+
+        assert (1002, False) == archive.count(EVERYTHING, JobFilter())
+        assert (1002, False) == archive.count(EVERYTHING, JobFilter(name_part="r"))
+        assert (1000, True) == archive.count(EVERYTHING, JobFilter(name_part="r", state="COMPLETED"))
+        assert (0, False) == archive.count(Viewer(name="nobody"), JobFilter())
+
     @pytest.mark.parametrize("clusters", [8, 9, 20, 70])
     def test_pages_have_all_jobs_of_many_clusters_with_one_number_and_second(
         self, archive: SqlArchive, clusters: int
@@ -197,6 +254,18 @@ def _walk(archive: SqlArchive, viewer: Viewer, wanted: JobFilter, limit: int) ->
             return found
         assert keys[-1] == page.next_key
         after = page.next_key
+
+
+def _walk_sorted(
+    archive: SqlArchive, viewer: Viewer, wanted: JobFilter, limit: int, order: ListOrder
+) -> list[tuple[PagePosition, str]]:
+    found: list[tuple[PagePosition, str]] = []
+    after: PagePosition | None = None
+    while True:
+        page = archive.list_jobs(viewer, wanted, after=after, limit=limit, order=order)
+        found += ((order.place(row), row.cluster) for row in page.rows)
+        if (after := page.next_key) is None:
+            return found
 
 
 def _check_histogram(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab import ALICE, BOB, CAROL, SlurmLab
 from lab.prometheus import Sample, Server, run_prometheus
-from tests.processes import serving, until
+from tests.processes import Exporter, serving, until
 
 FEATURE = "fast"
 RESERVATION = "works"
@@ -32,17 +32,30 @@ FAST_FLAGS = ("--slurm.poll-limit=1s", "--slurm.slow-interval=1s")
 @contextmanager
 def watch_busy_lab(lab: SlurmLab, folder: Path) -> Iterator[Server]:
     """Fill the cluster, scrape the exporter over it, and undo what was set up."""
+    with busy_lab(lab), busy_exporter(lab) as exporter:
+        config = CONFIG.format(address=exporter.addresses[0])
+        with run_prometheus(folder / "prometheus", config) as prometheus:
+            see_jobs_start_and_end(lab, prometheus)
+            yield prometheus
+
+
+@contextmanager
+def busy_lab(lab: SlurmLab) -> Iterator[None]:
+    """Fill the cluster, and undo what was set up."""
     with ExitStack() as stack:
         lab.reset()
         stack.callback(lab.reset)
         _set_up(lab, stack)
         _submit_jobs(lab)
-        flags = (*FAST_FLAGS, "--slurm.bin-path", str(lab.bin_path))
-        exporter = stack.enter_context(serving("cluster", *flags, environment=lab.environment))
-        config = CONFIG.format(address=exporter.addresses[0])
-        prometheus = stack.enter_context(run_prometheus(folder / "prometheus", config))
-        _see_jobs_start_and_end(lab, prometheus)
-        yield prometheus
+        yield
+
+
+@contextmanager
+def busy_exporter(lab: SlurmLab, *flags: str) -> Iterator[Exporter]:
+    """Run the cluster exporter, which polls Slurm all the time."""
+    flags = (*FAST_FLAGS, "--slurm.bin-path", str(lab.bin_path), *flags)
+    with serving("cluster", *flags, environment=lab.environment) as exporter:
+        yield exporter
 
 
 def numbers(prometheus: Server, expression: str) -> list[Sample]:
@@ -102,7 +115,7 @@ def _submit_jobs(lab: SlurmLab) -> None:
     lab.submit(ALICE, "--partition=gpus", "--nodes=2", "--gres=gpu:a100:2")
 
 
-def _see_jobs_start_and_end(lab: SlurmLab, prometheus: Server) -> None:
+def see_jobs_start_and_end(lab: SlurmLab, prometheus: Server, *, further_jobs: int = 0) -> None:
     """Let jobs start and end until Prometheus has seen the counts grow: a rate needs two readings.
 
     What happened before the exporter started is not in its counts.
@@ -118,7 +131,7 @@ def _see_jobs_start_and_end(lab: SlurmLab, prometheus: Server) -> None:
     # The last one has to be gone from the numbers, too.
     settled = {
         'sum(slurm_jobs{state="PENDING"})': PENDING_JOBS,
-        'sum(slurm_jobs{state=~"RUNNING|COMPLETING"})': RUNNING_JOBS,
-        'sum(slurm_cpus{state="allocated"})': RUNNING_JOBS,
+        'sum(slurm_jobs{state=~"RUNNING|COMPLETING"})': RUNNING_JOBS + further_jobs,
+        'sum(slurm_cpus{state="allocated"})': RUNNING_JOBS + further_jobs,
     }
     until(lambda: all([count] == [s.value for s in prometheus.query(query)] for query, count in settled.items()))

@@ -40,6 +40,7 @@ LONGEST_FILES = (
     "test_migrate",
     "test_scale",
     "test_controller_gone",
+    "test_dashboards",
     "test_job_reports",
     "test_demo",
     "test_process_groups",

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run shell commands as root on a throw-away overlay of this machine: it discards all they write, install and start."""
+"""Run shell commands as root on a throw-away overlay of this machine, or of another root folder.
+
+It discards all they write, install and start.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ENTER = """
 set -eu
 mount -t tmpfs tmpfs "$SANDBOX"
 mkdir "$SANDBOX/upper" "$SANDBOX/work" "$SANDBOX/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$SANDBOX/upper,workdir=$SANDBOX/work" "$SANDBOX/root"
+mount -t overlay overlay -o "lowerdir=$SANDBOX_BASE,upperdir=$SANDBOX/upper,workdir=$SANDBOX/work" "$SANDBOX/root"
 for folder in dev sys; do mount --rbind "/$folder" "$SANDBOX/root/$folder"; done
 mount -t proc proc "$SANDBOX/root/proc"
 for folder in $SANDBOX_FOLDERS; do mkdir -p "$SANDBOX/root$folder"; mount --bind "$folder" "$SANDBOX/root$folder"; done
@@ -28,13 +31,13 @@ exec chroot "$SANDBOX/root" /bin/bash -euo pipefail -x -c "cd $SANDBOX_CLONE; $(
 # their user with their directories and capabilities.
 SYSTEMCTL = r"""#!/bin/bash
 set -euo pipefail
-units=/etc/systemd/system
-value() { sed -n "s/^$2=//p" "$units/$1.service" | tail -n 1; }
+unit() { find /etc/systemd/system /usr/lib/systemd/system -name "$1.service" 2>/dev/null | head -n 1; }
+value() { sed -n "s/^$2=//p" "$(unit "$1")" | tail -n 1; }
 start() {
     local user words capabilities
     user=$(value "$1" User)
     if command -v systemd-analyze >/dev/null; then
-        complaints=$(systemd-analyze verify --man=no "$units/$1.service" 2>&1 | grep -F "$1" || true)
+        complaints=$(systemd-analyze verify --man=no "$(unit "$1")" 2>&1 | grep -F "$1" || true)
         [ -z "$complaints" ] || { echo "$complaints" >&2; exit 1; }
     fi
     [ -z "$(value "$1" StateDirectory)" ] || install -d -o "$user" -g "$user" "/var/lib/$(value "$1" StateDirectory)"
@@ -45,22 +48,42 @@ start() {
         --ambient-caps "${capabilities:--all}" "${words[@]}" >"/run/$1.log" 2>&1 </dev/null &
     echo $! >"/run/$1.pid"
 }
-stop() { kill "$(cat "/run/$1.pid")"; tail --pid="$(cat "/run/$1.pid")" -f /dev/null; }
+is_active() { [ -e "/run/$1.pid" ] && kill -0 "$(cat "/run/$1.pid")" 2>/dev/null; }
+# What Ansible asks before and after it changes something.
+show() {
+    [ -n "$(unit "$1")" ] || { echo LoadState=not-found; return; }
+    is_active "$1" && active=active || active=inactive
+    [ -e "/run/$1.enabled" ] && enabled=enabled || enabled=disabled
+    printf 'Id=%s.service\nLoadState=loaded\nActiveState=%s\nUnitFileState=%s\n' "$1" "$active" "$enabled"
+}
+stop() { ! is_active "$1" || kill "$(cat "/run/$1.pid")"; tail --pid="$(cat "/run/$1.pid")" -f /dev/null; }
 case "$*" in
     daemon-reload | "reload prometheus") ;;
     "enable --now "*) start "$3" ;;
     "restart "*) stop "$2"; start "$2" ;;
+    "start "*) start "$2" ;;
+    "disable --now "*) for name in "${@:3}"; do ! [ -e "/run/$name.pid" ] || stop "$name"; done ;;
+    "enable "*) touch "/run/$2.enabled" ;;
+    "show "*) show "$2" ;;
+    "is-enabled "*) [ -e "/run/${2%.service}.enabled" ] && echo enabled || { echo disabled; exit 1; } ;;
     *) echo "systemctl $*: not known here" >&2; exit 1 ;;
 esac
 """
 
 
 def run_as_root(
-    script: str, folder: Path, *, clone: Path, environment: Mapping[str, str], visible: Iterable[Path] = ()
+    script: str,
+    folder: Path,
+    *,
+    clone: Path,
+    environment: Mapping[str, str],
+    visible: Iterable[Path] = (),
+    base: Path = Path("/"),
 ) -> subprocess.CompletedProcess[str]:
     """Run a script in the sandbox, in the folder of the clone; it ends with the first command that fails.
 
     ``folder`` is scratch space. ``visible`` folders are the real ones: daemons that run outside are reached there.
+    ``base`` is the root folder that the sandbox begins with.
     """
     root = folder / "sandbox"
     root.mkdir()
@@ -71,6 +94,7 @@ def run_as_root(
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "SANDBOX": str(root),
+        "SANDBOX_BASE": str(base),
         "SANDBOX_CLONE": shlex.quote(str(clone)),
         "SANDBOX_FOLDERS": " ".join(map(str, (clone, *visible))),
         "SANDBOX_SYSTEMCTL": str(systemctl),

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import psutil
+
 from lab import SlurmLab
+from lab.errors import LabError
 from tests.processes import Exporter, Samples, serving
 
 
@@ -35,7 +38,13 @@ class Agent:
             assert found, f"job {job} was missed"
             return {labels[-1] for labels in found} == {"true"}
 
-        self.lab.wait_for(has_ended, what=f"the end of job {job}")
+        try:
+            self.lab.wait_for(has_ended, what=f"the end of job {job}")
+        except LabError as error:
+            daemons = [process.info for process in psutil.process_iter(["pid", "status", "cmdline"])]
+            alive = [info for info in daemons if "slurmstepd" in " ".join(info["cmdline"] or ())]
+            errors = pages[0]["slurmscope_reading_errors_total"]
+            raise LabError(f"{error}; running: {alive}; errors: {errors}; log: {self.exporter.log[-20:]}") from error
         return pages[0]
 
 

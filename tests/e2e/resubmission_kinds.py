@@ -203,6 +203,13 @@ CPU_KINDS = (
         frees=_of("cpus"),
     ),
     Kind(
+        name="serial_with_memory_of_four_cores",
+        script="work hold 600 2; work spin 1 10",
+        typed={"ntasks": "1", "cpus-per-task": "4", "mem-per-cpu": "500M"},
+        needs_mebibytes=600,
+        frees=_of("cpus", "mem"),
+    ),
+    Kind(
         name="tasks_of_several_cores",
         script="srun work spin 2 20",
         options={"ntasks": "2", "cpus-per-task": "2", "mem": "400M"},
@@ -252,6 +259,14 @@ NODE_KINDS = (
         typed={"nodes": "2", "ntasks-per-node": "1", "mem": "400M"},
         needs_cpus=2,
         wrong=_of("node_imbalance"),
+    ),
+    Kind(
+        # Slurm starts one task on each node: with fewer nodes there would be fewer tasks.
+        name="task_on_each_node",
+        script="srun work spin 1 10",
+        typed={"nodes": "2", "mem": "400M"},
+        needs_cpus=2,
+        needs_nodes=2,
     ),
     Kind(
         name="step_with_an_idle_node",

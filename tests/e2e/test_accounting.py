@@ -128,12 +128,12 @@ def wait_for_accounting(history: History) -> None:
 
 
 def comparable(record: JobRecord) -> JobRecord:
-    """Round what sacct cuts to milliseconds."""
+    """Round what sacct cuts to milliseconds, and leave out what the view of the database does not have."""
 
     def cut(step: StepRecord) -> StepRecord:
         return replace(step, cpu_seconds=None if step.cpu_seconds is None else int(1000 * step.cpu_seconds + 1e-6))
 
-    return replace(record, cpu_seconds=None, steps=tuple(map(cut, record.steps)))
+    return replace(record, cpu_seconds=None, array_tasks=None, steps=tuple(map(cut, record.steps)))
 
 
 def by_run(records: Iterator[JobRecord] | tuple[JobRecord, ...]) -> dict[tuple[int, int, str], JobRecord]:

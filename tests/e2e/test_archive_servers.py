@@ -17,13 +17,12 @@ from sqlalchemy import create_engine, delete, make_url, select, text
 
 from lab.databases import PASSWORD, DatabaseServer, run_mariadb, run_postgresql
 from slurmscope.archive import partitions
-from slurmscope.archive.columns import METADATA
 from slurmscope.archive.interface import GroupBy, JobFilter
 from slurmscope.archive.partitions import WEEK_SECONDS, prepare_weeks, read_weeks
-from slurmscope.archive.save import prepare_reports, write_reports
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
-from slurmscope.archive.tables import CURVES, REPORTS, SCHEMA
+from slurmscope.archive.stored_reports import prepare_reports, write_reports
+from slurmscope.archive.tables import CURVES, METADATA, REPORTS, SCHEMA
 from slurmscope.core.errors import ArchiveError, ArchiveTooLarge
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.report import JobReport
@@ -255,7 +254,8 @@ def noisy_report(numbers_kept: int) -> JobReport:
     """Make a report whose curve cannot be packed well."""
     report, noise = make_report(), random.Random(1)
     line = replace(report.charts[0].lines[0], values=tuple(noise.random() for _ in range(numbers_kept)))
-    return replace(report, charts=(replace(report.charts[0], lines=(line,)),))
+    times = tuple(1_790_000_000.0 + 30 * number for number in range(numbers_kept))
+    return replace(report, charts=(replace(report.charts[0], times=times, lines=(line,)),))
 
 
 def set_packet_limit(server: DatabaseServer, limit_bytes: int) -> None:

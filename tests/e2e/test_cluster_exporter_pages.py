@@ -14,6 +14,7 @@ import pytest
 from lab.prometheus import create_blocks, run_prometheus
 from slurmscope.cluster import squeue
 from slurmscope.slurm import config
+from tests.fakes.compared_pages import compare_values
 from tests.fakes.recorded_commands import write_recorded_commands
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "originals" / "cluster-exporter"
@@ -74,6 +75,12 @@ def test_nothing_is_lost(kind: str, commands: Path, tmp_path: Path) -> None:
         done = check(f"page-{kind}-target.prom", server.url, commands, tmp_path)
 
     assert (0, "Nothing would be lost.") == (done.returncode, done.stdout.strip().rpartition("\n")[2]), done
+    _, different = compare_values(
+        (FOLDER / f"page-{kind}-target.prom").read_text(), (tmp_path / "ours.prom").read_text()
+    )
+    # As prometheus_client reads them, all rates of bytes are the same; those of operations were rounded.
+    rounded = {"cluster_job_metadata_operations", "cluster_proc_metadata_operations"} if kind == "with" else set()
+    assert rounded == {name for name in different if not name.startswith(("cluster_exporter_stage_", "process_"))}
 
 
 def test_nothing_is_lost_without_prometheus(commands: Path, tmp_path: Path) -> None:

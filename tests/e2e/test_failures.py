@@ -121,13 +121,14 @@ def test_output_is_where_scontrol_says(failed: Failed, name: str) -> None:
 def test_good_job_has_no_failure(failed: Failed) -> None:
     assert failed.report("good")["failure"] is None
     assert "What went wrong" not in run_slurmscope(
-        "report", str(failed.jobs["good"]), "--archive.url", str(failed.archive), environment=failed.lab.environment
+        "report", str(failed.jobs["good"]), "--full", "--archive.url", str(failed.archive),
+        environment=failed.lab.environment,
     ).stdout  # fmt: skip
 
 
 def test_text_begins_with_the_cause(failed: Failed) -> None:
     done = run_slurmscope(
-        "report", str(failed.jobs["not found"]), "--archive.url", str(failed.archive),
+        "report", str(failed.jobs["not found"]), "--full", "--archive.url", str(failed.archive),
         environment=failed.lab.environment,
     )  # fmt: skip
 

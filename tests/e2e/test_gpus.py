@@ -17,7 +17,7 @@ from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES, GpuMapping, Sourc
 from slurmscope.node.gpu.nvml import CHILD
 from slurmscope.node.gpu.reader import GpuReader
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
-from slurmscope.node.procfs.process import Missing
+from slurmscope.node.kernel_files import Missing
 from slurmscope.node.procfs.reader import ProcessReader
 from tests.fakes.nvml.library import FakeNvml, build_library
 

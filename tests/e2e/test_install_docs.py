@@ -22,6 +22,7 @@ from tests.e2e.install_sandbox import run_as_root
 ROOT = Path(__file__).parents[2]
 PACKAGED = ("src", "deploy", "docs", "pyproject.toml", "README.md", "LICENSE")
 BLOCK = re.compile(r"(?ms)^```sh\n(.*?)^```$")
+BY_HAND = re.compile(r"(?ms)^ *```console\n(.*?)^ *```$")
 PORTS = ("9092", "9798")
 
 # What the guide promises and no command of it shows.
@@ -31,7 +32,38 @@ grep -x 'slurm_up 1' /var/lib/node_exporter/slurm.prom
 if curl -sS --max-time 5 http://localhost:9092/metrics; then exit 1; fi
 [ "$(stat -c %a:%G /etc/slurmscope/server.key)" = 640:slurmscope ]
 diff -r --exclude=grafana --exclude=__pycache__ --exclude=__init__.py deploy /opt/slurmscope/share/slurmscope
-cmp deploy/grafana/cluster.json /opt/slurmscope/share/slurmscope/grafana/cluster.json
+diff -r deploy/grafana/provisioning /opt/slurmscope/share/slurmscope/grafana/provisioning
+diff -r deploy/grafana/dashboards /etc/grafana/slurmscope
+diff deploy/grafana/provisioning/dashboards.yml /etc/grafana/provisioning/dashboards/slurmscope.yml
+"""
+
+# Everything that has our name, our user, or is in a folder that the guide makes.
+# Tests beside this one write into the clone and the cache of the lab.
+LISTING = f"""
+listing() {{
+    find /etc /usr /opt /srv /home /var /root -regextype egrep ! -path '/var/tmp/*' ! -path '*/__pycache__*' \\
+        ! -path '{ROOT}/*' ! -path '/root/.cache*' \\
+        \\( -regex '.*(slurm|/wheels|/etc/prometheus|/etc/grafana|/var/lib/node_exporter).*' -o -nouser \\) | sort
+    grep -o '^slurmscope:' /etc/passwd || true
+}}
+listing >/root/listing-before
+# As a host that has Prometheus has one.
+touch /etc/prometheus/prometheus.yml
+"""
+# Where the guide names the files only.
+REMOVED_BY_HAND = """
+cd /
+# As with PrivateData.
+sacctmgr -i add user slurmscope account=root adminlevel=operator
+rm /etc/prometheus/rules/slurmscope.yml /etc/prometheus/rules/slurmscope-jobs.yml /etc/prometheus/slurm-nodes.yml
+rmdir --ignore-fail-on-non-empty /etc/prometheus/rules
+mv /etc/prometheus/prometheus.yml~ /etc/prometheus/prometheus.yml
+rm -r /etc/grafana/slurmscope /etc/grafana/provisioning/dashboards/slurmscope.yml /var/lib/node_exporter
+rmdir -p --ignore-fail-on-non-empty /etc/grafana/provisioning/dashboards
+"""
+LEFT = """
+listing >/root/listing-after
+sed 's/^/LEFT /' <(comm -13 /root/listing-before /root/listing-after)
 """
 
 
@@ -39,6 +71,13 @@ def commands(page: Path, heading: str = "") -> str:
     """Return the commands of a page that are to be run, from a heading on."""
     text = page.read_text(encoding="utf-8")
     return "\n".join(BLOCK.findall(text[text.index(heading) :]))
+
+
+def commands_by_hand(page: Path, heading: str) -> list[str]:
+    """Return the blocks of a section whose commands root types."""
+    text = page.read_text(encoding="utf-8")
+    blocks = BY_HAND.findall(text[text.index(heading) :])
+    return ["\n".join(line.strip().removeprefix("# ") for line in block.splitlines()) for block in blocks]
 
 
 @pytest.fixture
@@ -81,7 +120,11 @@ def test_installation_guide_leads_to_running_services(clean_lab: SlurmLab, clone
     environment = {**settings(clone), **clean_lab.environment}
     before = traces()
     port = tomllib.loads((clone / "deploy" / "cluster.toml").read_text(encoding="utf-8"))["web"]["listen-address"][0]
-    script = commands(clone / "docs" / "install.md") + f"cd {clone}\n" + AFTERWARDS.replace(":9092", port)
+    dashboards = "\ncd /opt/slurmscope/share/slurmscope\n" + commands(clone / "docs" / "dashboards.md")
+    afterwards = f"\ncd {clone}\n" + AFTERWARDS.replace(":9092", port)
+    removal, deletion = commands_by_hand(clone / "docs" / "install.md", "### Remove")
+    script = LISTING + commands(clone / "docs" / "install.md") + dashboards + afterwards
+    script += f"{REMOVED_BY_HAND}{removal}{LEFT}echo DELETED\n{deletion}{LEFT}"
 
     done = run_as_root(script, tmp_path, clone=clone, environment=environment, visible=[clean_lab.folder])
 
@@ -91,6 +134,12 @@ def test_installation_guide_leads_to_running_services(clean_lab: SlurmLab, clone
     assert "<title>" in done.stdout
     assert "SUCCESS" in done.stdout
     assert 2 == done.stdout.count("All checks passed.")
+    kept, _, deleted = done.stdout.partition("\nDELETED\n")
+    places = {"/etc/slurmscope", "/var/lib/slurmscope"}
+    left = {line.removeprefix("LEFT ") for line in kept.splitlines() if line.startswith("LEFT ")}
+    assert {"slurmscope:"} == {path for path in left if not any(path.startswith(place) for place in places)}
+    assert {"/etc/slurmscope/server.key", "/etc/slurmscope/prometheus.password", *places} <= left
+    assert [] == [line for line in deleted.splitlines() if line.startswith("LEFT ")]
     assert before == traces()
 
 

@@ -31,8 +31,8 @@ from slurmscope.jobs.record import JobAccounting
 from slurmscope.jobs.runs import runs_of_job
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reporter.reporter import Reporter
-from slurmscope.reporter.settings import ReporterSettings
-from slurmscope.reports.arrays import find_array
+from slurmscope.reporter.retention import ReporterSettings
+from slurmscope.reports.local_jobs import find_array
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
 from slurmscope.slurm.command import SlurmCommands, SlurmSettings

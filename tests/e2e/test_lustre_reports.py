@@ -13,8 +13,8 @@ import pytest
 from lab.prometheus import Server
 from slurmscope.http.client.address import parse_address
 from slurmscope.jobs.report import Chart, JobReport
-from slurmscope.lustre.top_clients import read_top_clients
 from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClients
+from slurmscope.portal.filesystems import read_top_clients
 from slurmscope.prometheus.client import Prometheus
 from slurmscope.prometheus.series import PrometheusSeries
 from slurmscope.prometheus.settings import PrometheusSettings

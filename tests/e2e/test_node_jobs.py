@@ -89,7 +89,8 @@ def known(slurm_lab: SlurmLab) -> Known:
         resident_bytes=process.memory_info().rss,
         files=process.num_fds(),
         threads=process.num_threads(),
-        sstat_resident_bytes=float(said.rstrip("K")) * 1024,
+        # A whole number of mebibytes is shown as such.
+        sstat_resident_bytes=float(said[:-1]) * {"K": 1024, "M": MIB}[said[-1]],
     )
 
 

@@ -21,7 +21,7 @@ from slurmscope.prometheus.client import Prometheus
 from slurmscope.prometheus.series import PrometheusSeries
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reporter.reporter import Reporter
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
 from tests.e2e.job_history import History

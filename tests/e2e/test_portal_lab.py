@@ -18,7 +18,7 @@ import pytest
 from lab import ALICE, BOB, SlurmLab
 from lab.prometheus import Server, run_prometheus
 from tests.e2e import half_idle_job
-from tests.processes import Exporter, get_as, run_slurmscope, running, serving, until
+from tests.processes import Exporter, get_as, run_slurmscope, running, serving, until, values
 
 CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
@@ -37,6 +37,7 @@ class Site:
     portal: Exporter
     prometheus: Server
     folder: Path
+    archive: Path
 
     def get(self, user: str, path: str) -> tuple[int, str]:
         """Ask as the proxy would for this user."""
@@ -87,13 +88,13 @@ def site(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Itera
             *("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1"),
             *("--portal.admins", "root", "--archive.url", str(private / "archive.db")),
             *("--prometheus.url", prometheus.url, "--prometheus.scrape-interval", "1s", "--prometheus.timeout", "2s"),
-            *("--reporter.interval", "1s"),
+            *("--reporter.interval", "1s", "--reporter.admin-comment"),
             *("--slurm.bin-path", str(lab.bin_path), "--slurm.timeout", "3s", *database),
             environment=lab.environment,
             wait_for="msg=listening",
         ) as portal,
     ):
-        yield Site(lab=lab, portal=portal, prometheus=prometheus, folder=folder)
+        yield Site(lab=lab, portal=portal, prometheus=prometheus, folder=folder, archive=private / "archive.db")
     run_slurmscope("database", "revoke", *database, environment=lab.environment)
 
 
@@ -138,6 +139,31 @@ def test_nobody_reads_what_is_not_theirs(site: Site) -> None:
     # The lab has jobs of his from other tests.
     assert {BOB} >= {row["user"] for row in json.loads(site.get(BOB, "/api/v2/jobs")[1])["jobs"]}
     assert f'/jobs/{job}"' not in site.get(BOB, f"/search?q={job}")[1]
+
+
+def test_admin_comments_end_with_the_first_one_that_sacctmgr_changes(site: Site) -> None:
+    # That of 22.05.8 writes them in lower case.
+    assert "22.05.8" in site.lab.run("sacctmgr", "--version")
+    jobs = [site.run_job(), site.run_job(BOB)]
+    until(lambda: all(site.is_listed(job) for job in jobs), PATIENCE_SECONDS)
+    metric = "slurmscope_reporter_admin_comments_stopped"
+    until(lambda: {("lab",): 1} == values(site.get("root", "/metrics")[1], metric), PATIENCE_SECONDS)
+    later = site.run_job()
+    until(lambda: site.is_listed(later), PATIENCE_SECONDS)
+
+    def rounds() -> float:
+        return values(site.get("root", "/metrics")[1], "slurmscope_reporter_rounds_total")[()]
+
+    before = rounds()
+    until(lambda: rounds() > before + 2, PATIENCE_SECONDS)
+    rows = site.lab.run("sacct", "-anXP", "-S", "2020-01-01", "-o", "JobID,AdminComment").splitlines()
+    comments = [comment for _, _, comment in (row.partition("|") for row in rows) if comment]
+    assert (True, 1, "js1:") == (len(rows) > 2, len(comments), comments[0][:4])
+    assert 1 == len([line for line in site.portal.log if "no AdminComment is written any more" in line])
+    flags = ("--slurm.bin-path", str(site.lab.bin_path), "--archive.url", str(site.archive), "--reporter.admin-comment")
+    done = run_slurmscope("doctor", "portal", "--json", *flags, environment=site.lab.environment)
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}["AdminComment"]
+    assert ("failed", True) == (found["status"], "lab: slurm-wlm 22.05.8" in found["message"])
 
 
 def test_prometheus_that_is_away_is_told_and_the_job_is_listed_as_not_measured_yet(site: Site) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import bcrypt
 import pytest
 
 from lab import ALICE, SlurmLab
 from tests.fakes.browser import Page
+from tests.fakes.secured_server import basic_auth
 from tests.processes import AS_NOBODY, PATIENCE_SECONDS, Exporter, run_slurmscope, running, serving, until, values
 
 HIDDEN = "PrivateData hides the jobs of others from the user nobody"
@@ -140,3 +142,31 @@ def test_right_that_is_unknown_while_slurmdbd_is_down_hides_jobs(clean_lab: Slur
                 until(lambda: any("it is not known whether PrivateData hides jobs" in line for line in exporter.log))
         finally:
             lab.start_daemon("slurmdbd")
+
+
+def test_agent_shows_jobs_that_private_data_hides_only_to_clients_with_a_password(
+    clean_lab: SlurmLab, tmp_path: Path
+) -> None:
+    lab = clean_lab
+    secret = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    (tmp_path / "web.yml").write_text(json.dumps({"basic_auth_users": {"agents": secret}}))
+    job = str(lab.submit(ALICE, script="sleep 600"))
+    lab.wait_state(int(job), {"RUNNING"})
+
+    def jobs(agent: Exporter, **headers: str) -> set[str]:
+        status, page = agent.get(headers=headers)
+        assert 200 == status
+        assert values(page, "jobs_on_node"), "the page is there, whatever it hides"
+        return {labels[0] for labels in values(page, "jobs_info")}
+
+    with (
+        serving("node", environment=lab.environment) as open_agent,
+        serving("node", "--web.config.file", str(tmp_path / "web.yml"), environment=lab.environment) as closed_agent,
+    ):
+        until(lambda: job in jobs(open_agent))
+        with private_data(lab, is_dbd=False):
+            assert not jobs(open_agent)
+            assert ALICE not in open_agent.get()[1]
+            assert job in jobs(closed_agent, Authorization=basic_auth("secret"))
+            assert 401 == closed_agent.get()[0]
+        until(lambda: job in jobs(open_agent))

@@ -107,8 +107,8 @@ def test_report_has_the_samples_beside_what_the_agent_measured(
         )
         flags = ("--prometheus.url", prometheus.url, "--prometheus.scrape-interval", "2s")
         forms = {}
-        for form in ("json", "text"):
-            done = run_slurmscope("report", str(job), "-f", form, *flags, environment=lab.environment)
+        for form, options in {"json": (), "text": ("--full",)}.items():
+            done = run_slurmscope("report", str(job), "-f", form, *options, *flags, environment=lab.environment)
             assert (0, "") == (done.returncode, done.stderr)
             forms[form] = done.stdout
     profile = json.loads(forms["json"])["summary"]["profile"]

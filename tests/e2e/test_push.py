@@ -23,7 +23,7 @@ from lab.prometheus import Server, run_pushgateway
 from lab.requirements import find_program
 from lab.waiting import wait_until
 from slurmscope.core.errors import OutputError
-from slurmscope.exporter.push import PushGateway
+from slurmscope.exporter.outputs import PushGateway
 
 HOSTILE = [
     "n1", "a b", "a+b", ".", "..", "a/b", "/", "", "%2F", "%", "?x=1#y", '"\\\n\t\0', "ünï日本", "@base64", "=", "~",

@@ -32,7 +32,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lab.prometheus import Server, run_prometheus, run_pushgateway
 from lab.requirements import find_program
 from lab.waiting import wait_until
-from slurmscope.exporter.push import PushGateway
+from slurmscope.exporter.outputs import PushGateway
 from tests.processes import Exporter, serving, until
 
 TIMES = {"push_time_seconds", "push_failure_time_seconds"}

@@ -74,6 +74,8 @@ PUSHES = (
     text("summary without a quantile", S + "s 1\ns_sum 3\ns_count 2\n"),
     text("summary of a sum only", S + "s_sum 3\n"),
     text("quantile of a gauge is a label", '# TYPE g gauge\ng{quantile="x"} 1\n'),
+    text("name of a recording rule", 'slurm_job:jobs_cores:sum{slurm_job="1"} 1\n'),
+    text("metric of another exporter", 'lustre_job_read_bytes_total{jobid="1"} 1\n'),
     text("escapes", 'g{a="\\\\ \\n \\""} 1\n'),
     text("bad escape in a label", 'g{a="\\x"} 1\n'),
     text("bad escape in a help text", "# HELP g A \\x.\ng 1\n"),
@@ -143,6 +145,8 @@ DIFFERENT = {
     "le as a label of a group with a histogram": (400, "the page of the original has the label twice"),
     "name that is not valid": (400, "the page of the original cannot be parsed any more"),
     "no job": (400, "the original redirects to /metrics/job"),
+    "name of a recording rule": (400, "with honor_labels it would pass for what Prometheus computed"),
+    "metric of another exporter": (400, "with honor_labels it would pass for the use of another job"),
     "gzip that is cut": (400, "the original takes what it got"),
     "gzip with garbage behind it": (400, "the original takes what comes before"),
 }

@@ -92,7 +92,7 @@ def job(login_node: LoginNode) -> int:
 def test_user_reads_the_last_job_and_lists_without_any_configuration_but_the_address(
     login_node: LoginNode, job: int
 ) -> None:
-    last = login_node.report(ALICE, "last")
+    last = login_node.report(ALICE, "last", "--full")
     listed = login_node.report(ALICE, "me", "--since", "1h", "-f", "json")
 
     assert (0, "") == (last.returncode, last.stderr)

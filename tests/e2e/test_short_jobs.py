@@ -144,7 +144,7 @@ def test_short_jobs_without_cgroups_are_found_by_their_processes(users: Users, t
         used = counted = 0.0
         # One after another, and at another moment between two polls each: the node is idle when a job starts.
         for _ in range(6):
-            job = users.submit(0.5)
+            job = users.submit(1.5)
             users.wait(job)
             page = agent.wait_ended(job)
             counted += cpu_seconds(page, users.lab, job)

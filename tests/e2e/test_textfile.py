@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lab.prometheus import run_node_exporter
-from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
+from slurmscope.exporter.outputs import remove_stale_parts, write_textfile
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands.executables import write_fake_commands
@@ -25,7 +25,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from slurmscope.core.errors import OutputError
-from slurmscope.exporter.textfile import write_textfile
+from slurmscope.exporter.outputs import write_textfile
 try:
     write_textfile(Path(sys.argv[1]), [b"new 2\\n" * 1000] * 3)
 except OutputError as error:

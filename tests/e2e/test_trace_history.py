@@ -13,9 +13,9 @@ import pytest
 from lab.prometheus import Server
 from slurmscope.http.client.address import parse_address
 from slurmscope.jobs.charts import AGENTS, TRACED
+from slurmscope.jobs.process_samples import MAX_PROCESSES
 from slurmscope.jobs.render.tables import trace_sentences
 from slurmscope.jobs.report import Chart, JobReport
-from slurmscope.jobs.traced_processes import MAX_PROCESSES
 from slurmscope.prometheus.client import Prometheus
 from slurmscope.prometheus.series import PrometheusSeries
 from slurmscope.prometheus.settings import PrometheusSettings

@@ -104,7 +104,7 @@ def read_job(lab: SlurmLab, job: int, lines: Path, flags: tuple[str, ...]) -> Tr
         written={rank: float(written) for _, rank, _, _, written in rows},
         total_cpu_seconds=_seconds(sacct("TotalCPU", ".0").split()[0]),
         document=json.loads(report("--format", "json")),
-        text=report(),
+        text=report("--full"),
     )
 
 

@@ -22,7 +22,7 @@ from slurmscope.prometheus.client import Prometheus
 from slurmscope.prometheus.series import PrometheusSeries
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reporter.reporters import Reporters
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.resubmission import NodeSizes
 from slurmscope.reports.sources import open_archive

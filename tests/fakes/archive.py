@@ -8,13 +8,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, PagePosition, TotalOrder, UseTotal
+from slurmscope.archive.interface import (
+    NEWEST_FIRST,
+    GroupBy,
+    JobCount,
+    JobFilter,
+    JobPage,
+    ListOrder,
+    PagePosition,
+    TotalOrder,
+    UseTotal,
+)
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric
 from slurmscope.core.errors import ArchiveError
 from slurmscope.jobs.findings import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.runs import RunId
+from slurmscope.jobs.suspect_nodes import JudgedNode, NodeRuns, rank_nodes
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import (
     WaitingTime,
@@ -61,14 +72,20 @@ class FakeArchive:
         )
 
     def list_jobs(
-        self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+        self,
+        viewer: Viewer,
+        wanted: JobFilter,
+        *,
+        after: PagePosition | None = None,
+        limit: int = 50,
+        order: ListOrder = NEWEST_FIRST,
     ) -> JobPage:
-        rows = [make_row(report) for report in self._seen(viewer) if _matches(report, wanted)]
-        if after is not None:
-            rows = [row for row in rows if (row.submit_seconds, row.job_id) < after]
-        last = rows[limit - 1] if len(rows) > limit else None
-        key = PagePosition(last.submit_seconds, last.job_id) if last else None
-        return JobPage(rows=tuple(rows[:limit]), next_key=key)
+        rows = order.sort(make_row(report) for report in self._seen(viewer) if _matches(report, wanted))
+        rows = [row for row in rows if order.is_after(row, after)]
+        return JobPage(rows=tuple(rows[:limit]), next_key=order.place(rows[limit - 1]) if len(rows) > limit else None)
+
+    def count(self, viewer: Viewer, wanted: JobFilter) -> JobCount:
+        return JobCount(sum(_matches(report, wanted) for report in self._seen(viewer)))
 
     def total(
         self,
@@ -99,6 +116,28 @@ class FakeArchive:
         )
         counts = tuple(sum(map(each.contains, known)) for each in empty.ranges)
         return replace(empty, counts=counts)
+
+    def count_running(self, viewer: Viewer, cluster: str = "") -> dict[str, int]:
+        found = [report.record for report in self._seen(viewer) if cluster in {"", report.record.cluster}]
+        return Counter(node for record in found if record.state in {"RUNNING", "SUSPENDED"} for node in record.nodes)
+
+    def judge_nodes(self, since_seconds: int) -> tuple[JudgedNode, ...]:
+        self._check()
+        runs: defaultdict[tuple[str, str, str, str], list[tuple[int, int, int, float]]] = defaultdict(list)
+        faults: Counter[tuple[str, str]] = Counter()
+        for report in self.reports:
+            record = report.record
+            if record.submit_seconds < since_seconds or record.end_seconds is None or len(record.nodes) != 1:
+                continue
+            place, is_completed = (record.cluster, record.nodes[0]), record.state == "COMPLETED"
+            took = report.summary.run_seconds if is_completed else 0.0
+            has_failed = record.state in {"FAILED", "NODE_FAIL", "BOOT_FAIL"}
+            runs[*place, record.user, record.name].append((1, int(has_failed), int(is_completed), took))
+            faults[place] += any(
+                (finding.rule, finding.severity.value) == ("gpu_fault", "critical") for finding in report.findings
+            )
+        counted = [NodeRuns(*key, *map(sum, zip(*rows, strict=True))) for key, rows in runs.items()]
+        return rank_nodes(counted, {place: count for place, count in faults.items() if count})
 
     def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
         self._check()
@@ -195,6 +234,8 @@ def _matches(report: JobReport, wanted: JobFilter) -> bool:
     return (
         all(expected in {"", None, actual} for expected, actual in equal)
         and record.name.startswith(wanted.name)
+        and not wanted.reason
+        and wanted.name_part.lower() in record.name.lower()
         and (not wanted.rule or wanted.rule in {finding.rule for finding in report.findings})
         and wanted.array_job_id in {None, record.array_job_id}
         and wanted.het_job_id in {None, record.het_job_id}

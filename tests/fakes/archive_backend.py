@@ -22,7 +22,7 @@ from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.reports.find import ReportFinder
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
-from tests.fakes.portal_backend import SECRET, FakeBackend, FakeClusters, make_backend
+from tests.fakes.portal_backend import SECRET, FakeBackend, FakeClusters, make_backend, read_suspects
 from tests.fakes.reports import START
 
 
@@ -49,6 +49,7 @@ class ArchiveBackend:
                 services,
                 archive=self.archive,
                 archived_clusters=FakeClusters(self.archive),
+                suspects=read_suspects(self.archive, lambda: self.seconds),
                 finder=finder,
                 advice=SqlAdviceReader(database),
                 csrf=Csrf(lambda: SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds),

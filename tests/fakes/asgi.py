@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurmscope.portal.run import make_server, open_listener
 from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Send
 from slurmscope.portal.settings import ListenAddress, PortalSettings
-from slurmscope.portal.web.server import make_server, open_listener
 
 GENEROUS_SECONDS = 30.0
 

@@ -12,6 +12,8 @@ from slurmscope.core.errors import SourceError
 from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.job_finder import JobFinder, JobMeter, LiveJob, StepFolders
 from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, CpuUse, GroupKey, JobKey, JobUse, MemoryUse, ProcessUse
+from slurmscope.node.kept_totals import KeptJob
+from slurmscope.node.procfs.process_totals import Kept
 
 
 @dataclass(eq=False)
@@ -74,6 +76,17 @@ class FakeReader(JobMeter):
             return None
         groups = {WHOLE_JOB: whole, **job.read_groups(steps=self.has_steps, tasks=False)}
         return JobUse(key=job.key, uid=job.uid, groups=groups)
+
+    def release(self) -> None:
+        """Close nothing."""
+
+    def keep(self, job: LiveJob) -> KeptJob:
+        """Return the number of scans."""
+        return KeptJob(key=job.key, totals={"scans": Kept(self.scans, 0)})
+
+    def resume(self, job: LiveJob, kept: KeptJob) -> None:
+        """Continue the number of scans."""
+        self.scans = kept.totals["scans"].total
 
     def count_left(self, job: LiveJob) -> int | None:
         """Return 0 when no process is left."""

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fastapi import FastAPI
@@ -19,7 +20,7 @@ from slurmscope.core.errors import ArchiveError, SourceError
 from slurmscope.core.tres import Gres
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.jobs.advice import AdviceOutcome, AdviceTotal
-from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.blockers import QueueFacts
 from slurmscope.jobs.pending.queue import PendingQueue
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS, Chart, ChartLine, JobReport
@@ -31,6 +32,7 @@ from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient, TopCl
 from slurmscope.portal.app import make_app
 from slurmscope.portal.cluster_now import ClusterNow, NodeProblem, PartitionNow
 from slurmscope.portal.live import LiveClusters
+from slurmscope.portal.node_list import make_suspects_reading
 from slurmscope.portal.nodes import NodeHistory
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.services import Services
@@ -38,11 +40,11 @@ from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
 from slurmscope.portal.sign_in.identity import Identifier
+from slurmscope.portal.zoom import RunPart, ZoomedReport, Zoomer
 from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.reports.find import KnownClusters, ReportFinder
 from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.reports.make import ReportMaker
-from slurmscope.reports.zoom import RunPart, ZoomedReport, Zoomer
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 
@@ -170,6 +172,9 @@ class EmptyStore(SqlAdviceReader, SqlStaffNotes, SqlSavedViews):
     def list_notes(self, *_: object) -> tuple[Note, ...]:
         return ()
 
+    def last_notes(self, *_: object) -> dict[str, Note]:
+        return {}
+
     def list_tags(self, *_: object) -> tuple[str, ...]:
         return ()
 
@@ -223,6 +228,7 @@ class FakeBackend:
     facts: QueueFacts = field(default_factory=QueueFacts)
     others: dict[str, OtherCluster] = field(default_factory=dict)
     events: tuple[NodeEvent, ...] | None = None
+    shows_nodes: bool = True
     scripts: dict[str, JobScript] = field(default_factory=dict)
     storing: set[str] = field(default_factory=lambda: {""})
     """Clusters that store scripts; that of the portal's host is empty."""
@@ -268,6 +274,7 @@ class FakeBackend:
             advice=empty,
             live=FakeLive(self),
             node_history=FakeNodeHistory(self),
+            suspects=read_suspects(self.archive, self.clock),
             filesystems=top_clients and SharedReading("filesystems", lambda: top_clients, interval_seconds=60.0),
             charts=FakeCharts(self),
             opt_outs=self.opt_outs,
@@ -284,6 +291,14 @@ class FakeBackend:
     def make_app(self, *, portal_url: str = "") -> FastAPI:
         """Build the portal's application."""
         return make_app(self.connect(), portal_url=portal_url)
+
+
+def read_suspects(archive: Archive, clock: Callable[[], float]) -> SharedReading:
+    """Return the judgement of nodes when it is made, so that the first page has it."""
+    reading = make_suspects_reading(archive, clock)
+    reading.request()
+    reading.wait(math.inf)
+    return reading
 
 
 class FakeClusters(KnownClusters):
@@ -338,6 +353,9 @@ class FakeScripts:
         if self._backend.script_error is not None:
             raise self._backend.script_error
         return self._backend.scripts.get(record.shown_id)
+
+    def read_soon(self, record: JobRecord) -> JobScript | None:
+        return None if self._backend.script_error else self.read(record)
 
     def is_stored(self, cluster: str = "") -> bool:
         return bool(self._backend.scripts) and cluster in self._backend.storing
@@ -395,6 +413,9 @@ class FakeLive(LiveClusters):
     def nodes(self, clusters: Collection[str]) -> dict[str, Nodes]:
         found = {name: cluster.facts.nodes for name in clusters if (cluster := self._backend.read_cluster(name))}
         return {name: nodes for name, nodes in found.items() if nodes is not None}
+
+    def shows_nodes(self, cluster: str) -> bool:
+        return self._backend.shows_nodes
 
 
 def find_archived(archive: Archive, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:

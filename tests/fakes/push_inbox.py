@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ class WallClock:
 
 
 def open_store(
-    clock: WallClock | None = None, *, settings: InboxSettings | None = None, own: OwnMetrics = OWN
+    clock: Callable[[], float] | None = None, *, settings: InboxSettings | None = None, own: OwnMetrics = OWN
 ) -> GroupStore:
     """Open a store of groups."""
     return GroupStore(settings or InboxSettings(), own, label_length_limit=100, clock=clock or WallClock())

@@ -6,8 +6,7 @@ from __future__ import annotations
 from slurmscope.core.clock import Clock
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, Reporter
 from slurmscope.reporter.reporters import make_retention
-from slurmscope.reporter.retention import Retention
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings, Retention
 from slurmscope.reports.make import ReportMaker
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
 from tests.fakes.reports import START

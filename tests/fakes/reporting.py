@@ -12,7 +12,7 @@ from slurmscope.core.errors import ArchiveError, ArchiveTooLarge, SourceError
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.runs import RunId, run_of
-from slurmscope.jobs.series import Curves, JobSpan, Series, SeriesQuery, Totals
+from slurmscope.jobs.series import Curves, JobSpan, JobTotals, Series, SeriesQuery
 from slurmscope.jobs.viewer import Viewer
 
 
@@ -91,10 +91,12 @@ class FakeSeries:
             self._lost(spans),
         )
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return one number for each job."""
         self._note(wanted, spans)
-        return Totals({span.job_id: {tuple("n1" for _ in wanted.by): self.value} for span in spans}, self._lost(spans))
+        return JobTotals(
+            {span.job_id: {tuple("n1" for _ in wanted.by): self.value} for span in spans}, self._lost(spans)
+        )
 
     def _lost(self, spans: Sequence[JobSpan]) -> frozenset[int]:
         return frozenset(span.job_id for span in spans) if self.is_partial else frozenset()

@@ -7,6 +7,15 @@ import math
 from dataclasses import replace
 
 from slurmscope.core.tres import Gres
+from slurmscope.jobs.processes import (
+    ProcessSummary,
+    ProfileComparison,
+    ProfileSummary,
+    StepProfile,
+    TaskProfile,
+    TraceDifference,
+    TraceSummary,
+)
 from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
 from slurmscope.jobs.rule import Finding, Severity, Subject
@@ -19,13 +28,6 @@ from slurmscope.jobs.summary import (
     JobSummary,
     MemorySummary,
     NodeSummary,
-    ProcessSummary,
-    ProfileComparison,
-    ProfileSummary,
-    StepProfile,
-    TaskProfile,
-    TraceDifference,
-    TraceSummary,
     UsedShare,
 )
 

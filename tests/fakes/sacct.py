@@ -18,7 +18,8 @@ JOB = {
     "AllocTRES": "billing=4,cpu=4,gres/gpu=2,mem=400M,node=2", "ReqTRES": "cpu=1,mem=1G,node=1",
     "NodeList": "n[1-2]", "NNodes": "2", "NTasks": "", "ExitCode": "0:0", "TotalCPU": "00:00.000", "MaxRSS": "",
     "Reason": "None", "WorkDir": "/home/ada", "SubmitLine": "sbatch relax.sh", "Suspended": "00:00:00",
-    "StdOut": "/home/ada/%j.out", "StdErr": "/home/ada/%j.err", "FailedNode": "n2", "State": "COMPLETED",
+    "StdOut": "/home/ada/%j.out", "StdErr": "/home/ada/%j.err", "FailedNode": "n2", "AdminComment": "",
+    "State": "COMPLETED",
 }  # fmt: skip
 
 STEP = {

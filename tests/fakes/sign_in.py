@@ -9,9 +9,8 @@ from typing import Any
 
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
-from slurmscope.portal.sign_in.identity import Identifier, LocalUsers
+from slurmscope.portal.sign_in.identity import Identifier, LocalUsers, limit_failures
 from slurmscope.portal.sign_in.munge import MungeCredentials
-from slurmscope.portal.sign_in.tokens import limit_failures
 
 PROXY_ADDRESS = "10.0.0.5"
 STRANGER = "203.0.113.9"

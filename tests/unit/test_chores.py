@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_every_path_in_the_makefile_exists() -> None:
-    paths = re.findall(r"\btests/[\w/]+", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    paths = re.findall(r"\btests/[\w/.]+", (ROOT / "Makefile").read_text(encoding="utf-8"))
 
     assert "tests/unit" in paths
     assert [] == [path for path in (*paths, *TESTS) if not (ROOT / path).exists()]

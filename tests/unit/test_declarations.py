@@ -21,7 +21,7 @@ from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, write
 from slurmscope.portal.metrics import PORTAL_METRICS
 from slurmscope.recorder.settings import RECORDED_METRICS
-from slurmscope.up.scrapes import RECORDING_METRICS
+from slurmscope.up.up import RECORDING_METRICS
 from tests.requirements import require_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,6 +83,35 @@ def test_names_that_are_ours_follow_the_conventions(tmp_path: Path) -> None:
 
     assert "" == checked.stderr.decode()
     assert 0 == checked.returncode
+
+
+# Of jobs and nodes as the controller knows them; docs/metrics.md has the joins.
+OF_CONTROLLER = {
+    "jobid": ("slurm_job_info", "cluster_filesystem_top_job_"),
+    "node": ("slurm_node_",),
+    "host": ("slurm_controller_up",),
+}
+OTHER_WORDS = {
+    "job", "instance", "job_id", "jobs", "hostname", "nodename", "node_name", "nodelist", "username", "user_name",
+    "uname", "slurm_account", "slurm_user", "acct", "queue", "process", "proc", "step_id", "task_id",
+}  # fmt: skip
+
+
+def test_jobs_and_nodes_have_the_same_labels_in_all_names_that_are_ours() -> None:
+    labels = {metric.name: set(metric.labels) for metric in METRICS if not metric.is_compat}
+    of_jobs = {
+        name: own for name, own in labels.items() if name.startswith(("jobs_", "slurm_profile_", "slurm_trace_"))
+    }
+
+    assert {} == {name: own & OTHER_WORDS for name, own in labels.items() if own & OTHER_WORDS}
+    for label, prefixes in OF_CONTROLLER.items():
+        assert [] == [name for name, own in labels.items() if label in own and not name.startswith(prefixes)]
+    # Those about the agent itself have no job.
+    assert {"jobs_on_node", "jobs_stale_cgroups", "jobs_layout_info"} == {
+        name for name, own in of_jobs.items() if not {"slurm_job", "slurm_node"} <= own
+    }
+    assert [] == [name for name, own in labels.items() if own & {"slurm_job", "step", "task"} and name not in of_jobs]
+    assert [] == [name for name, own in labels.items() if "slurm_node" in own and own & {"node", "host", "jobid"}]
 
 
 def test_every_collector_is_documented() -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from deploy.grafana.generate import OUTPUT, dashboard
 from slurmscope.cli import slurmscope
-from slurmscope.cli.roles import all_collectors, feature_metrics
+from slurmscope.cli.roles import all_collectors
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
-from slurmscope.jobs.report_metrics import REPORTS_CONDITIONS, REPORTS_METRICS
-from slurmscope.metrics.family import MetricKind
+from slurmscope.jobs.queries import FOREIGN_METRICS, REPORTS_CONDITIONS, REPORTS_METRICS
 from slurmscope.trace.tokens import rotate_keys
 from tests.fakes.certificates import make_authority
+from tests.queried_metrics import declared_names, queried_names
 from tests.requirements import require_program
 
 ROOT = Path(__file__).parents[2]
@@ -39,10 +37,6 @@ RULE_TESTS = tuple(sorted((DEPLOY / "rules" / "tests").glob("*.yml")))
 SHARDS = 4
 MOST_EXPOSURE = 25
 """In tenths, as systemd counts from 0 (none) to 10."""
-
-# Prometheus makes these itself.
-OF_PROMETHEUS = {"up", "scrape_samples_scraped"}
-DASHBOARD: dict[str, Any] = json.loads(OUTPUT.read_text(encoding="utf-8"))
 
 
 def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -107,7 +101,7 @@ def test_example_settings_are_the_defaults() -> None:
         CliRunner().invoke(slurmscope, ["config", "show", "cluster", *arguments]).output
         for arguments in ((), ("--config.file", str(DEPLOY / "cluster.toml")))
     ]
-    defaults, example = (re.sub(r"  # .*", "", text) for text in shown)
+    defaults, example = (re.sub(r"  # .*|# configuration file: .*", "", text) for text in shown)
 
     assert tomllib.loads((DEPLOY / "cluster.toml").read_text(encoding="utf-8"))
     assert defaults == example
@@ -164,8 +158,8 @@ def test_keep_list_keeps_the_profile_of_reports() -> None:
     metrics = [metric for collector in all_collectors(Role.NODE) for metric in collector.metrics]
     for metric in (*metrics, *SELF_METRICS):
         for further in ({}, {"event": "oom_kill"}, {"event": "max"}, {"state": "running"}, {"state": "sleeping"},
-                        {"pipe": "fp32"}, {"pipe": "hmma"}):  # fmt: skip
-            labels = {"__name__": metric.name, "event": "", "state": "", "pipe": "", **further}
+                        {"pipe": "fp32"}, {"pipe": "hmma"}, {"has_ended": "true"}, {"has_ended": "false"}):  # fmt: skip
+            labels = {"__name__": metric.name, "event": "", "state": "", "pipe": "", "has_ended": "", **further}
             # Prometheus joins the values with semicolons and anchors the expression at both ends.
             is_kept = re.fullmatch(rule["regex"], ";".join(labels[name] for name in rule["source_labels"])) is not None
             is_wanted = metric.name in REPORTS_METRICS
@@ -230,7 +224,8 @@ def test_web_configuration_is_valid(tmp_path: Path) -> None:
 
 
 def test_rules_do_what_their_cases_say() -> None:
-    assert ["slurmscope-jobs.yml", "slurmscope.yml"] == [file.name for file in RULES] == [f.name for f in RULE_TESTS]
+    names = ["slurmscope-dcgm.yml", "slurmscope-jobs.yml", "slurmscope.yml"]
+    assert names == [file.name for file in RULES] == [f.name for f in RULE_TESTS]
     assert_good(run("promtool", "check", "rules", *RULES))
     assert_good(run("promtool", "test", "rules", *RULE_TESTS))
 
@@ -239,6 +234,12 @@ def rules() -> Iterator[dict[str, Any]]:
     for file in RULES:
         for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]:
             yield from group["rules"]
+
+
+def test_no_push_passes_for_what_rules_take_from_a_dcgm_exporter() -> None:
+    read = {name for rule in rules() for name in re.findall(r"DCGM_FI_[A-Z_0-9]+", rule["expr"])}
+    assert read
+    assert read == {name for name in FOREIGN_METRICS if name.startswith("DCGM")}
 
 
 def test_every_rule_has_a_case_in_which_it_speaks() -> None:
@@ -262,66 +263,26 @@ def test_every_alert_waits_and_says_what_it_means() -> None:
         if "alert" in rule:
             assert {"alert", "expr", "for", "labels", "annotations"} == set(rule)
             assert rule["labels"]["severity"] in ("warning", "critical")
-            assert {"summary", "description"} == set(rule["annotations"])
+            assert {"summary", "description", "runbook_url"} == set(rule["annotations"])
+            page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+            assert f'<a id="{anchor}"></a>' in (ROOT / page).read_text(encoding="utf-8")
+            assert rule["alert"].lower() == anchor
 
 
-def panels(within: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for panel in within:
-        yield panel
-        yield from panels(panel.get("panels", []))
+def test_rules_query_metrics_that_exist_and_are_not_older_names() -> None:
+    queried = queried_names(rule["expr"] for rule in rules())
+
+    assert {"up", "slurm_nodes", "slurmscope_collector_success"} <= queried
+    assert set() == queried - declared_names()
 
 
-def names_in(expressions: Iterator[str]) -> set[str]:
-    """Return the metrics that expressions ask for: words before a brace, a bracket, or nothing of their own."""
-    without_labels = (re.sub(r"\b(?:by|without|on) *\([^)]*\)", "", expression) for expression in expressions)
-    text = " ".join(re.sub(r'"[^"]*"', '""', expression) for expression in without_labels)
-    return set(
-        re.findall(
-            r"(?<![\w:])(?:slurm_|jobs_|slurmscope_|cluster_filesystem_|process_|scrape_)\w+(?!\w*:)\b|\bup\b", text
-        )
+def test_units_agree_on_the_modes_of_folders() -> None:
+    texts = {unit.name: unit.read_text(encoding="utf-8") for unit in DEPLOY.glob("*.service")}
+    states, runs = (
+        {name: found[0] for name, text in texts.items() if (found := re.findall(rf"(?m)^{key}=(.*)$", text))}
+        for key in ("StateDirectoryMode", "RuntimeDirectoryMode")
     )
 
-
-def declared_names() -> set[str]:
-    collectors = [metric for role in Role for collector in all_collectors(role) for metric in collector.metrics]
-    names: set[str] = set()
-    for metric in (*collectors, *feature_metrics(Role.CLUSTER), *SELF_METRICS):
-        if not metric.is_compat:
-            is_histogram = metric.kind is MetricKind.HISTOGRAM
-            ends = ("_bucket", "_sum", "_count") if is_histogram else ("",)
-            names |= {metric.name + end for end in ends}
-    return names | OF_PROMETHEUS
-
-
-def test_dashboard_and_rules_ask_for_metrics_that_exist_and_are_not_older_names() -> None:
-    targets = (target for panel in panels(DASHBOARD["panels"]) for target in panel.get("targets", ()))
-    variables = (variable["definition"] for variable in DASHBOARD["templating"]["list"] if "definition" in variable)
-    asked_by_dashboard = names_in(target["expr"] for target in targets) | names_in(variables)
-    asked_by_rules = names_in(rule["expr"] for rule in rules())
-
-    assert {"slurm_up", "slurm_job_wait_seconds_bucket", "scrape_samples_scraped"} <= asked_by_dashboard
-    assert {"up", "slurm_nodes", "slurmscope_collector_success"} <= asked_by_rules
-    assert set() == (asked_by_dashboard | asked_by_rules) - declared_names()
-
-
-def test_dashboard_is_the_one_that_is_generated() -> None:
-    assert dashboard() == DASHBOARD, "run: python -m deploy.grafana.generate"
-
-
-def test_dashboard_can_be_provisioned() -> None:
-    sources = {json.dumps(panel["datasource"]) for panel in panels(DASHBOARD["panels"]) if "datasource" in panel}
-
-    assert DASHBOARD["id"] is None
-    assert DASHBOARD["uid"]
-    assert {'{"type": "prometheus", "uid": "${datasource}"}'} == sources
-    assert not {"__inputs", "__requires"} & set(DASHBOARD)
-
-
-def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
-    every = list(panels(DASHBOARD["panels"]))
-    spots = [(position["x"], position["y"], position["w"], position["h"]) for p in every if (position := p["gridPos"])]
-
-    assert len(every) == len({panel["id"] for panel in every})
-    assert all(x + width <= 24 for x, _, width, _ in spots)
-    for (x, y, width, height), (x2, y2, width2, height2) in combinations(spots, 2):
-        assert x + width <= x2 or x2 + width2 <= x or y + height <= y2 or y2 + height2 <= y
+    assert {"0700"} == set(states.values())
+    # Tasks of jobs connect to sockets of the node agent, whose own permissions decide.
+    assert {"slurmscope-node.service": "0755", "slurmscope-portal.service": "0750"} == runs

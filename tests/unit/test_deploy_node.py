@@ -90,7 +90,7 @@ def test_example_settings_are_the_defaults() -> None:
         CliRunner().invoke(slurmscope, ["config", "show", "node", *arguments]).output
         for arguments in ((), ("--config.file", str(EXAMPLE)))
     ]
-    defaults, example = (re.sub(r"  # .*", "", text) for text in shown)
+    defaults, example = (re.sub(r"  # .*|# configuration file: .*", "", text) for text in shown)
     assert defaults == example
 
 

@@ -39,7 +39,7 @@ def unit_values(unit: str, key: str) -> list[str]:
 
 
 def read_settings(file: Path) -> PortalSettings:
-    config = load(tuple(portal_sections()), flags={}, environment={}, file=file)
+    config = load(tuple(portal_sections()), flags={}, environment={}, files=[file])
     return config.of(PortalSettings)
 
 
@@ -135,7 +135,14 @@ def test_every_place_of_nginx_that_reaches_the_portal_replaces_the_name() -> Non
 
 @pytest.mark.parametrize(
     ("path", "needs_token"),
-    [("/api/v2/jobs", True), ("/mail/4711", True), ("/metrics", True), ("/pdf/4711", False), ("/mailbox", False)],
+    [
+        ("/api/v2/jobs", True),
+        ("/mail/4711", True),
+        ("/metrics", True),
+        ("/healthz", True),
+        ("/pdf/4711", False),
+        ("/mailbox", False),
+    ],
 )
 def test_scripts_reach_these_paths_with_a_token(path: str, needs_token: bool) -> None:
     nginx = (DEPLOY / "nginx-portal.conf").read_text(encoding="utf-8")

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.resubmission_kinds import GROUPS, KINDS
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")})
 TEST = re.compile(r"`((?:unit|e2e|browser|bench)/[\w/]+\.py)(?:::(\w+))?`")
 PACKAGES = sorted(path.parent.name for path in (ROOT / "src" / "slurmscope").glob("*/__init__.py"))
 MODULE = re.compile(rf"`((?:{'|'.join(PACKAGES)})/[\w/]+)`")
@@ -32,6 +34,16 @@ def _place_of(file: str) -> Path:
 
 def _has_test(path: Path, name: str) -> bool:
     return not name or re.search(rf"\bdef {name}\(", path.read_text(encoding="utf-8")) is not None
+
+
+def test_table_of_resubmitted_jobs_counts_the_kinds_that_are_tried() -> None:
+    text = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
+    _, _, table = text.partition("| kinds of jobs about |")
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (\d+) \|", table.partition("\n\n")[0], re.MULTILINE))
+    counted = {group: len(kinds) for group, kinds in GROUPS.items()}
+
+    assert counted | {"all": len(KINDS)} == {group: int(count) for group, count in rows.items()}
+    assert f"\n{len(KINDS)} [kinds of jobs]" in text
 
 
 def test_flows_of_the_architecture_name_modules_that_exist() -> None:

@@ -47,8 +47,8 @@ def test_end_to_end_tests_import_no_parser_and_no_collector() -> None:
     ("text", "is_found"),
     [
         ("from slurmscope import cluster", True),
-        ("from slurmscope.cluster import sdiag", True),
-        ("from slurmscope.cluster.sdiag import parse_diag", True),
+        ("from slurmscope.cluster import scheduler", True),
+        ("from slurmscope.cluster.scheduler import parse_diag", True),
         ("def test() -> None:\n    import slurmscope.node.jobs", True),
         ("from slurmscope.archive.settings import ArchiveSettings", False),
         ("from tests.processes import serving", False),

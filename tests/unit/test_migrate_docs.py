@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from slurmscope.jobs.render.seed import render_seed_usage
+from slurmscope.jobs.render.compat import render_seed_usage
 from slurmscope.migrate.check import SYSTEMS
-from slurmscope.portal.seed_routes import router
+from slurmscope.portal.compat import router
 from tests.fakes.command_line import run_here
 from tests.fakes.reports import make_report
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from scripts.release import NotReady, check_repository
+from scripts.release import ROOT, NotReady, add_vendored, check_repository, write_checksums
 
 CHANGELOG = "# Changelog\n\n## 1.2.3 (2026-01-31)\n\n- Something new.\n\n## 1.2.2\n\n- Something old.\n"
 
@@ -90,3 +91,27 @@ def test_changelog_without_this_version_is_refused(repository: Path, changelog: 
 
     with pytest.raises(NotReady, match=message):
         check_repository(repository, "1.2.3")
+
+
+def test_checksums_are_those_that_sha256sum_checks(tmp_path: Path) -> None:
+    write(tmp_path, "slurmscope.pyz", "one")
+    write(tmp_path, "slurmscope_1.2.3_all.deb", "two")
+    write_checksums(tmp_path)
+
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    done = subprocess.run(check, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60)
+    assert ["slurmscope.pyz: OK", "slurmscope_1.2.3_all.deb: OK"] == done.stdout.splitlines()
+
+    write_checksums(tmp_path)  # does not list itself
+    assert 2 == len((tmp_path / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
+
+
+def test_scripts_of_pages_are_listed_with_their_licences(tmp_path: Path) -> None:
+    file = tmp_path / "list.cdx.json"
+    file.write_text(json.dumps({"components": []}), encoding="utf-8")
+    add_vendored(ROOT, file)
+
+    found = json.loads(file.read_text(encoding="utf-8"))["components"]
+    texts = (ROOT / "src/slurmscope/portal/static/vendor/VERSIONS.txt").read_text(encoding="utf-8")
+    assert [("htmx", "0BSD"), ("uplot", "MIT")] == [(one["name"], one["licenses"][0]["license"]["id"]) for one in found]
+    assert all(one["version"] in texts for one in found)

@@ -20,17 +20,16 @@ from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.resubmission import NodeSizes, add_resubmission
 from slurmscope.reports.sources import open_archive
-from slurmscope.simulator.cluster.cluster import simulate
-from slurmscope.simulator.cluster.ordinary_day import calm
+from slurmscope.simulator.cluster.busy_day import fill
+from slurmscope.simulator.cluster.cluster import calm, simulate
 from slurmscope.simulator.cluster.records import Shape, SimulatedNode
 from slurmscope.simulator.history.accounting import SimulatedAccounting
 from slurmscope.simulator.history.history import History
 from slurmscope.simulator.history.workload_series import SimulatedSeries
+from slurmscope.up.demo import Demo
 from tests.fakes.job_summaries import GIB, HOUR, make_summary
 
-JOBS = 600
-"""Ended jobs of the demo that are walked."""
-
+BATCH = 500
 FREEING = ("serial", "idle", "memory_over_requested", "gpu_held", "node_imbalance")
 KILLED = ("out_of_memory", "timed_out")
 
@@ -85,28 +84,44 @@ def test_wrong_headers_are_noticed() -> None:
     assert ["more time where it was not short", costs] == violations(limit_seconds=4 * HOUR)
     assert ["less time than the run took"] == violations(limit_seconds=HOUR)
     assert ["more cores, GPUs or nodes", costs] == violations(cpus=5)
+    assert ["more cores, GPUs or nodes"] == violations(cpus=3, gpus=1)
     assert "memory above that of a node" in violations(memory_bytes=33 * GIB)
+    summary = make_summary(record={"state": "OUT_OF_MEMORY"})
+    assert ["no more memory after an OOM kill"] == violations(limit_seconds=2.5 * HOUR)
+    assert [] == violations(memory_bytes=16 * GIB)
 
 
 def test_no_header_of_the_demo_is_against_what_was_measured(tmp_path: Path) -> None:
-    cluster = calm(simulate(Shape(seed=1), now=BEGIN_SECONDS, name="demo"))
-    accounting = SimulatedAccounting(cluster, History(cluster, jobs=JOBS, seed=1).make())
+    cluster = fill(calm(simulate(Shape(seed=1), now=BEGIN_SECONDS, name="demo")))
+    demo = Demo(cluster=cluster)
+    accounting = SimulatedAccounting(cluster, History(cluster, jobs=demo.past_jobs, seed=demo.seed).make())
     sizes = NodeSizes(lambda _command, _arguments: "\n".join(map(_size, cluster.nodes)).encode())
+    # A busy machine must not leave jobs unmeasured.
     maker = ReportMaker(
-        SimulatedSeries(accounting.find_workload), node_sizes=sizes, wall_clock=lambda: float(BEGIN_SECONDS)
+        SimulatedSeries(accounting.find_workload),
+        node_sizes=sizes,
+        timeout_seconds=3600.0,
+        wall_clock=lambda: float(BEGIN_SECONDS),
     )
     archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path / 'archive.db'}"))
+    changed, violations, walked = Counter[str](), list[str](), 0
     with closing(archive):
-        reports = maker.make(list(accounting.read_ended(0, BEGIN_SECONDS)))
-        archive.save(reports)
-        waiting = WaitingTimesCache(archive)
-        shown = [add_resubmission(archive, waiting, EVERYTHING, report) for report in reports]
-    changed = Counter(each.record.state for each in shown if each.resubmission and each.resubmission.changes)
+        ended = list(accounting.read_ended(0, BEGIN_SECONDS))
+        # Curves of all of them at once would take a gigabyte.
+        for begin in range(0, len(ended), BATCH):
+            reports = maker.make(ended[begin : begin + BATCH])
+            archive.save(reports)
+            waiting = WaitingTimesCache(archive)
+            for report in (add_resubmission(archive, waiting, EVERYTHING, each) for each in reports):
+                walked += 1
+                violations += find_violations(report)
+                changed[report.record.state] += bool(report.resubmission and report.resubmission.changes)
 
-    assert [] == [violation for report in shown for violation in find_violations(report)]
+    assert [] == violations
     # Enough of each to notice something.
-    assert changed["OUT_OF_MEMORY"] >= 5
-    assert changed["COMPLETED"] >= 50
+    assert demo.past_jobs == walked >= 3000
+    assert changed["OUT_OF_MEMORY"] >= 25
+    assert changed["COMPLETED"] >= 250
 
 
 def _size(node: SimulatedNode) -> str:

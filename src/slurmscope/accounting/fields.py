@@ -23,7 +23,9 @@ from typing import Any
 from slurmscope.accounting import rows
 from slurmscope.accounting.rows import DatabaseRow, decode_text, decode_time
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.jobs.js1 import MAX_COMMENT_CHARS, PREFIX
 from slurmscope.jobs.submit_line import size_request
+from slurmscope.slurm.text import count_tasks
 
 SacctRow = Mapping[str, str]
 
@@ -114,6 +116,14 @@ def parse_array_ids(shown_id: str) -> tuple[int | None, int | None]:
     return None, None
 
 
+def parse_array_tasks(shown_id: str) -> int | None:
+    """Count the tasks of the pending rest of an array, such as 12_[4-9%2]; None for anything else."""
+    try:
+        return count_tasks(shown_id.partition("_[")[2].removesuffix("]")) if _ARRAY_REST.match(shown_id) else None
+    except ValueError:
+        return None
+
+
 def parse_het_ids(shown_id: str) -> tuple[int | None, int | None]:
     """Parse 12+1 into heterogeneous job and offset."""
     found = _HET_PART.match(shown_id)
@@ -132,6 +142,11 @@ def parse_cpu_time(text: str) -> float:
 def parse_suspended(text: str) -> int:
     """Parse 00:00:07 or 1-01:01:01; 0 for any other text."""
     return int(parse_cpu_time(text)) if _SACCT_CPU_TIME.match(text) else 0
+
+
+def parse_jobstats_comment(text: str) -> str:
+    """Return an AdminComment that jobstats wrote; an empty text for any other one."""
+    return text if text.startswith(PREFIX) and len(text) <= MAX_COMMENT_CHARS else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +202,8 @@ _EXIT = ("exit_code", "exit_signal")
 JOB_FIELDS = (
     _number("job_id", "JobIDRaw", parse_job_id, "j.id_job"),
     *_pair(("array_job_id", "array_task_id"), "JobID", parse_array_ids, _ARRAY, rows.decode_array_ids),
+    # The view of the database does not have it; the queue does.
+    Field("array_tasks", "JobID", parse_array_tasks, {}, lambda _row: None),
     *_pair(("het_job_id", "het_offset"), "JobID", parse_het_ids, _HET, rows.decode_het_ids),
     # In the database, each cluster has its own view.
     Field("cluster", "Cluster", str, {}, lambda row: row["cluster"]),
@@ -219,6 +236,10 @@ JOB_FIELDS = (
     _text("work_dir", "WorkDir", "work_dir", "j.work_dir", is_optional=True),
     _text("stdout", "StdOut", "std_out", "j.std_out", is_later=True, is_optional=True),
     _text("stderr", "StdErr", "std_err", "j.std_err", is_later=True, is_optional=True),
+    Field(
+        "jobstats_comment", "AdminComment", parse_jobstats_comment, {"admin_comment": "j.admin_comment"},
+        lambda row: parse_jobstats_comment(decode_text(row["admin_comment"])), is_later=True, is_optional=True,
+    ),
     _text("failed_node", "FailedNode", "failed_node", "j.failed_node", is_later=True, is_optional=True),
     Field(
         "cancelled_by_uid", "State", parse_canceller, {"kill_requid": "j.kill_requid"}, rows.decode_canceller,

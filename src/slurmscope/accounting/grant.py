@@ -19,7 +19,6 @@ from slurmscope.accounting.server import (
     clusters_of,
     open_session,
     quote_name,
-    read_password,
     render_grants,
     render_select,
     render_views,
@@ -29,7 +28,7 @@ from slurmscope.accounting.server import (
 )
 from slurmscope.accounting.settings import AccountingSettings, parse_host, parse_name
 from slurmscope.core.check import Check
-from slurmscope.core.config import file_path
+from slurmscope.core.config import file_path, read_password
 from slurmscope.core.errors import (
     ConfigError,
     MissingExtraError,

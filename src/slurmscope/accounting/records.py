@@ -30,6 +30,7 @@ ENDINGS = ENDED_STATES - {REVOKED} | {REQUEUED}
 """States of a run that has ended. A revoked job ran in another cluster of the federation and is in its records."""
 
 _CACHED_TEXTS = 4096  # thousands of jobs have few different resources and node lists
+_NO_ENERGY = 2**64 - 2
 _NO_REASONS = frozenset({"", "None"})
 
 
@@ -121,6 +122,7 @@ def _complete(
         memory_bytes=amounts.memory_bytes,
         gres=amounts.gres,
         billing=amounts.others.get("billing"),
+        consumed_joules=_known_energy(amounts.others.get("energy")) if has_ended and has_started else None,
         exit_code=record.exit_code if has_ended and has_started else None,
         exit_signal=record.exit_signal if has_ended and has_started else None,
         cpu_seconds=sum(known_cpu) if has_ended and known_cpu else None,
@@ -128,6 +130,11 @@ def _complete(
         steps=_keep_largest(steps),
     )
     return _complete_partial(made, steps) if made.is_partial else made
+
+
+def _known_energy(joules: int | None) -> int | None:
+    """Return the energy; Slurm writes 0, or nearly 2^64, where no plugin gathers it."""
+    return joules if joules and joules < _NO_ENERGY else None
 
 
 def _complete_partial(record: JobRecord, steps: Sequence[StepRecord]) -> JobRecord:

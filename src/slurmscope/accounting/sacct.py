@@ -25,7 +25,7 @@ from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.runs import join_resized, whole_runs
 from slurmscope.slurm.cluster_names import NAME, ClusterNames, read_all_names, read_own_name
 from slurmscope.slurm.command import RunCommand, random_separator
-from slurmscope.slurm.visibility import SLURMDBD, JobVisibility
+from slurmscope.slurm.config import SLURMDBD, JobVisibility
 
 COMMAND = "sacct"
 MAX_JOB_ID = 2**32 - 1

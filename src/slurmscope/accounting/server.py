@@ -18,13 +18,12 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from slurmscope.accounting.fields import JOB_FIELDS, STEP_FIELDS, columns_of_view
 from slurmscope.accounting.settings import AccountingSettings
+from slurmscope.core.config import read_password
 from slurmscope.core.errors import (
-    ConfigError,
     MalformedAnswer,
     MissingExtraError,
     ServerError,
@@ -37,7 +36,6 @@ from slurmscope.core.log import escape
 ResultRow = tuple[Any, ...]
 SqlValue = int | str
 
-_PASSWORD_LIMIT_BYTES = 4096
 _MESSAGE_LIMIT = 300
 
 # Error numbers of the server.
@@ -63,21 +61,6 @@ class Session:
         with _translated(self.name), self.connection.cursor() as cursor:
             cursor.execute(statement, tuple(values) or None)
             return tuple(cursor.fetchall())
-
-
-def read_password(path: Path) -> str:
-    """Read the first line of a file with a password."""
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(_PASSWORD_LIMIT_BYTES + 1)
-        lines = content.decode("utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read the password file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"password file {path} is not UTF-8 text") from error
-    if len(content) > _PASSWORD_LIMIT_BYTES or not lines or not lines[0]:
-        raise ConfigError(f"password file {path} is empty or longer than {_PASSWORD_LIMIT_BYTES} bytes")
-    return lines[0]
 
 
 @contextmanager

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select
 
+from slurmscope.archive.daily_sums import ADVICE_SUMS, change_sums
 from slurmscope.archive.engine import Database
 from slurmscope.archive.job_columns import MOST_SECONDS
 from slurmscope.archive.job_rows import ColumnValues, rules_of, run_key
 from slurmscope.archive.queries import MAX_ROWS, visible_at_all
-from slurmscope.archive.sum_tables import ADVICE_SUMS, change_sums
 from slurmscope.archive.tables import ADVICE, FINDINGS, JOBS
 from slurmscope.archive.texts import cluster_name, person_name
-from slurmscope.core.units import DAY_SECONDS
+from slurmscope.core.units import DAY_SECONDS, GIB
 from slurmscope.jobs.advice import (
     COMMON_NAMES,
     AdviceGroup,
@@ -42,7 +42,6 @@ from slurmscope.jobs.viewer import Viewer
 MAX_AGE_SECONDS = 180 * DAY_SECONDS
 """Runs further apart are not compared."""
 
-_GIB = 1 << 30
 _SUM_KEYS = tuple(column.name for column in ADVICE_SUMS.primary_key)
 _SUMS = tuple(column.name for column in ADVICE_SUMS.c if column.name not in _SUM_KEYS)
 _RUN_COLUMNS = tuple(
@@ -254,7 +253,7 @@ def _amounts(values: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[int, ..
         int(is_counted and row["is_gone"] is True),
         int(is_counted and bool(is_completed)),
         int(any(amount is not None for amount in saved)),
-        *(round(1000 * max(-MOST_SECONDS, min(amount, MOST_SECONDS))) for amount in (cores, gpus, memory / _GIB)),
+        *(round(1000 * max(-MOST_SECONDS, min(amount, MOST_SECONDS))) for amount in (cores, gpus, memory / GIB)),
     )
 
 
@@ -344,5 +343,5 @@ def _as_total(row: Row[Any] | Sequence[Any], by: AdviceGroup) -> AdviceTotal:
         **dict(zip(_SUMS, counts, strict=False)),
         saved_core_seconds=cores / 1000,
         saved_gpu_seconds=gpus / 1000,
-        saved_memory_byte_seconds=memory / 1000 * _GIB,
+        saved_memory_byte_seconds=memory / 1000 * GIB,
     )

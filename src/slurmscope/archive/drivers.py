@@ -7,10 +7,10 @@ import errno
 import importlib.util
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,13 +18,13 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import URL
 
 from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.core.config import read_password
 from slurmscope.core.errors import ArchiveError, ConfigError, MissingExtraError
 
 FILE_MODE = 0o600
 WRITES = "slurmscope_writes"
 """Execution option of connections that will write: SQLite takes its lock at the beginning, not in the middle."""
 
-PASSWORD_LIMIT_BYTES = 4096
 SILENCE_SECONDS = 45
 """After so long without a query a server closes a connection that holds a lock."""
 _STEPS_BETWEEN_LOOKS = 20_000
@@ -169,10 +169,8 @@ def _postgresql(password_file: Path | None, timeout_seconds: float) -> Driver:
 
     def connect(_dialect: Any, _record: Any, arguments: Any, named: dict[str, Any]) -> Any:
         """Make every connection ourselves: with the password, and with a time limit."""
-        from slurmscope.archive.bounded_psycopg import bounded_connection
-
         named |= _read_login(password_file)
-        return bounded_connection(timeout_seconds + 1).connect(*arguments, **named)
+        return _bounded_connection(timeout_seconds + 1).connect(*arguments, **named)
 
     def attach(engine: Engine) -> None:
         event.listen(engine, "do_connect", connect)
@@ -185,24 +183,43 @@ def _postgresql(password_file: Path | None, timeout_seconds: float) -> Driver:
     )
 
 
+@lru_cache(maxsize=16)
+def _bounded_connection(limit_seconds: float) -> type[Any]:
+    """Return a kind of connection to PostgreSQL that is closed when one exchange takes longer than this.
+
+    The server ends a statement that takes too long. But a server that hangs, or a network that swallows packets, ends
+    nothing, and psycopg would wait for hours.
+    """
+    import psycopg
+
+    class BoundedConnection(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *arguments: Any, **named: Any) -> Any:
+            return super().wait(self._hurry(gen), *arguments, **named)
+
+        def _hurry(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+            deadline = time.monotonic() + limit_seconds
+            try:
+                wanted = next(gen)
+                while True:
+                    # psycopg wakes several times a second, with a 0 when nothing has arrived.
+                    ready = yield wanted
+                    if not ready and time.monotonic() > deadline:
+                        # In the middle of an exchange the connection is of no further use.
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError("the server did not answer in time")
+                    wanted = gen.send(ready)
+            except StopIteration as end:
+                return end.value
+
+    return BoundedConnection
+
+
 def _read_login(password_file: Path | None) -> dict[str, str]:
     """Read the password for every new connection."""
-    return {"password": read_password(password_file)} if password_file else {}
-
-
-def read_password(path: Path) -> str:
-    """Return the first line of the file; raise ArchiveError without any of it."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(PASSWORD_LIMIT_BYTES + 1)
-        line = data.decode().partition("\n")[0].rstrip("\r")
-    except OSError as error:
-        raise ArchiveError(f"cannot read the password file {path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise ArchiveError(f"the password file {path} is not UTF-8") from None
-    if not line or len(data) > PASSWORD_LIMIT_BYTES:
-        raise ArchiveError(f"the password file {path} is empty or longer than {PASSWORD_LIMIT_BYTES} bytes")
-    return line
+        return {"password": read_password(password_file)} if password_file else {}
+    except ConfigError as error:
+        raise ArchiveError(str(error)) from error
 
 
 def require_package(package: str, feature: str, extra: str) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open the database of the archive, and convert its exceptions into one-sentence errors.
+"""Open the database of the archive, create its tables, and convert its exceptions into one-sentence errors.
 
 No connection is opened before the first query: an unreachable server does not prevent a start. A broken connection is
-replaced; every query, and every wait for a connection, has a time limit.
+replaced; every query, and every wait for a connection, has a time limit. An archive whose tables are those of another
+release is refused. The version is written last: a creation that was interrupted is completed by the next one.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, insert, inspect, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from slurmscope.archive.drivers import WRITES, Driver, choose_driver
-from slurmscope.archive.schema_version import check_version, create_tables, has_tables
 from slurmscope.archive.session_lock import SessionLock, make_session_lock
 from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.archive.tables import METADATA, SCHEMA, SCHEMA_VERSION
 from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, ArchiveTooLarge
 from slurmscope.core.log import escape
 
@@ -73,6 +75,12 @@ class Database:
     def dialect(self) -> str:
         """Return sqlite, mariadb or postgresql."""
         return self._engine.dialect.name
+
+    @property
+    def file(self) -> Path | None:
+        """Return the file of an archive in SQLite."""
+        name = self._url.database
+        return Path(name) if self.dialect == "sqlite" and name else None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -279,3 +287,64 @@ def _sent_bytes(row: object) -> int:
     values: Iterable[object] = row.values() if isinstance(row, dict) else row if isinstance(row, tuple) else ()
     blobs = [value for value in values if isinstance(value, bytes)]
     return sum(2 * len(blob) - len(blob.translate(None, _ESCAPED_BYTES)) for blob in blobs)
+
+
+LOCK_NAME = "slurmscope_schema"
+LOCK_NUMBER = 0x736C7572
+"""PostgreSQL numbers its advisory locks; any number that nothing else uses will do."""
+LOCK_SECONDS = 60
+
+
+def has_tables(connection: Connection) -> bool:
+    """Return whether the archive was created; raise ArchiveSchemaError if another release did so."""
+    return inspect(connection).has_table(SCHEMA.name) and check_version(connection)
+
+
+def check_version(connection: Connection) -> bool:
+    """Return whether the version was written; raise ArchiveSchemaError if it is that of another release."""
+    version = connection.scalar(select(SCHEMA.c.version))
+    if version is not None and version != SCHEMA_VERSION:
+        raise ArchiveSchemaError(
+            f"the archive has schema {version}, and this release supports only schema {SCHEMA_VERSION}: "
+            "run the release of slurmscope that wrote it, or choose another archive with archive.url"
+        )
+    return version is not None
+
+
+def create_tables(engine: Engine) -> None:
+    """Create all tables unless another process did so meanwhile."""
+    with _one_creation_at_a_time(engine) as connection:
+        if not has_tables(connection):
+            METADATA.create_all(connection)
+            connection.execute(insert(SCHEMA).values(id=1, version=SCHEMA_VERSION))
+
+
+@contextmanager
+def _one_creation_at_a_time(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection in a transaction that other processes wait for; SQLite locks its file with it."""
+    dialect = engine.dialect.name
+    with (
+        engine.connect() as connection,
+        _mariadb_lock(connection) if dialect == "mariadb" else nullcontext(),
+        connection.begin(),
+    ):
+        if dialect == "postgresql":
+            # Released at the end of the transaction.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
+        yield connection
+
+
+@contextmanager
+def _mariadb_lock(connection: Connection) -> Iterator[None]:
+    """Lock until the transaction has ended: MariaDB commits after every new table."""
+    lock = {"name": LOCK_NAME, "seconds": LOCK_SECONDS}
+    # A name counts for the whole server: other archives on it have their own.
+    if connection.scalar(text("SELECT GET_LOCK(CONCAT(DATABASE(), '.', :name), :seconds)"), lock) != 1:
+        raise ArchiveError("the archive is being created by another process; try again later")
+    connection.rollback()
+    try:
+        yield
+    except BaseException:
+        connection.invalidate()  # its end releases the lock, also where it no longer answers
+        raise
+    connection.execute(text("SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.', :name))"), {"name": LOCK_NAME})

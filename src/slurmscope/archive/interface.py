@@ -4,24 +4,99 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric, MetricRange
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.runs import RunId
+from slurmscope.jobs.suspect_nodes import JudgedNode
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import WaitingTime
 
+T = TypeVar("T")
+
 
 class PagePosition(NamedTuple):
-    """Position where a page of a list ended: lists go from the newest submission to the oldest."""
+    """Position where a page of a list ended; ``value`` is that of the sorted column, None for submission."""
 
     submit_seconds: int
     job_id: int
+    value: float | str | None = None
+
+
+class SortColumn(enum.StrEnum):
+    """What lists are sorted by, by the name in ``JobRow``."""
+
+    SUBMIT = "submit_seconds"
+    NAME = "name"
+    USER = "user"
+    ACCOUNT = "account"
+    STATE = "state"
+    RUN = "run_seconds"
+    NODES = "nodes"
+    CORES = "cpus"
+    CPU = "cpu_ratio"
+    MEMORY = "memory_ratio"
+    GPU = "gpu_ratio"
+    TIME = "time_ratio"
+
+    @property
+    def key(self) -> str:
+        return self.name.lower()
+
+    @property
+    def is_text(self) -> bool:
+        return self in {SortColumn.NAME, SortColumn.USER, SortColumn.ACCOUNT, SortColumn.STATE}
+
+
+class ListOrder(NamedTuple):
+    """The order of a list: by a column, then by submission and job ID, all in the same direction.
+
+    Jobs whose value is not known are left out of a sorted list.
+    """
+
+    column: SortColumn = SortColumn.SUBMIT
+    is_ascending: bool = False
+
+    @property
+    def reversed(self) -> ListOrder:
+        return ListOrder(self.column, not self.is_ascending)
+
+    def place(self, row: Any) -> PagePosition:
+        """Return the position of a row."""
+        value = None if self.column is SortColumn.SUBMIT else getattr(row, self.column.value)
+        return PagePosition(row.submit_seconds, row.job_id, value)
+
+    @staticmethod
+    def rank(place: PagePosition) -> tuple[Any, int, int]:
+        """Return what positions are ordered by."""
+        return 0 if place.value is None else place.value, place.submit_seconds, place.job_id
+
+    def sort(self, rows: Iterable[T]) -> list[T]:
+        """Return rows in this order, without those whose value is not known."""
+        known = [row for row in rows if self.column is SortColumn.SUBMIT or self.place(row).value is not None]
+        return sorted(known, key=lambda row: self.rank(self.place(row)), reverse=not self.is_ascending)
+
+    def is_after(self, row: Any, after: PagePosition | None) -> bool:
+        """Return whether a row follows a position."""
+        if after is None:
+            return True
+        own, other = self.rank(self.place(row)), self.rank(after)
+        return own > other if self.is_ascending else own < other
+
+
+NEWEST_FIRST = ListOrder()
+
+
+class JobCount(NamedTuple):
+    """How many jobs a list has; ``is_more`` if only so many were counted."""
+
+    jobs: int
+    is_more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +110,12 @@ class JobFilter:
     state: str = ""
     name: str = ""
     """Prefix of the job's name."""
+    name_part: str = ""
+    """Part of the job's name, in upper or lower case."""
+    names: tuple[str, ...] = ()
+    """Whole names of jobs; the archive puts them in the place of a part of a name."""
+    reason: str = ""
+    """Slurm's word for why a job is pending; jobs that have started have none."""
     rule: str = ""
     worst: Severity | None = None
     array_job_id: int | None = None
@@ -99,12 +180,22 @@ class UseTotal:
     failed_gpu_seconds: float = 0.0
     timeout_gpu_seconds: float = 0.0
     unused_gpu_seconds: float = 0.0
+    energy_jobs: int = 0
+    """Jobs whose energy was measured: the sums of energy, carbon and cost are of these."""
+    energy_joules: float = 0.0
+    carbon_grams: float = 0.0
+    energy_cost: float = 0.0
+    startup_core_seconds: float = 0.0
+    """The part of the measured idle time before jobs began to work."""
+    tail_core_seconds: float = 0.0
+    """The part of the measured idle time after jobs had worked for the last time."""
+    startup_gpu_seconds: float = 0.0
+    tail_gpu_seconds: float = 0.0
 
     @property
     def lost_core_seconds(self) -> float:
-        """Return the core time that was lost, each second to one cause."""
-        held = self.failed_core_seconds + self.timeout_core_seconds + self.unused_core_seconds
-        return held + self.blocked_core_seconds
+        """Return the core time that was lost, each second to one cause; never more than was allocated."""
+        return self.failed_core_seconds + self.timeout_core_seconds + self.unused_core_seconds
 
     @property
     def lost_gpu_seconds(self) -> float:
@@ -159,9 +250,19 @@ class Archive(Protocol):
         ...
 
     def list_jobs(
-        self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+        self,
+        viewer: Viewer,
+        wanted: JobFilter,
+        *,
+        after: PagePosition | None = None,
+        limit: int = 50,
+        order: ListOrder = NEWEST_FIRST,
     ) -> JobPage:
-        """Return one page of jobs, newest first."""
+        """Return one page of jobs."""
+        ...
+
+    def count(self, viewer: Viewer, wanted: JobFilter) -> JobCount:
+        """Count jobs, perhaps up to a limit."""
         ...
 
     def total(
@@ -178,6 +279,14 @@ class Archive(Protocol):
 
     def histogram(self, viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> JobHistogram:
         """Count the newest matching jobs in classes of a metric."""
+        ...
+
+    def judge_nodes(self, since_seconds: int) -> tuple[JudgedNode, ...]:
+        """Return how the jobs of each node ended, compared with the same jobs elsewhere, worst nodes first."""
+        ...
+
+    def count_running(self, viewer: Viewer, cluster: str = "") -> Mapping[str, int]:
+        """Return how many running jobs the viewer sees on each node of a cluster."""
         ...
 
     def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:

@@ -15,12 +15,57 @@ from typing import TYPE_CHECKING, Any
 
 from slurmscope.archive import texts
 from slurmscope.archive.texts import RULE_SEPARATOR, rule_name, short_name, short_text
+from slurmscope.jobs.energy import whole_energy
 from slurmscope.jobs.findings import blocked_core_seconds, find_state_cause
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Severity, busy_ratio
+from slurmscope.jobs.summary import CpuSummary, EnergySummary
 
 if TYPE_CHECKING:
     from slurmscope.jobs.pending.queue import PendingJob
+from collections.abc import Sequence
+
+from slurmscope.jobs.report import Chart
+
+POINTS = 24
+UNKNOWN = "-"
+_HIGHEST = 9
+
+
+def make_spark(report: JobReport) -> str:
+    """Return how busy the GPUs were, or the cores of a job without: a digit from 0 to 9 for each part of the run."""
+    # Curves of each GPU, or of older agents the mean of a node.
+    names = {"gpu_busy", "gpu"} if report.record.gpus else {"cpu"}
+    chart = next((chart for chart in report.charts if chart.name in names and chart.times), None)
+    if chart is None or (chart.name == "cpu" and not chart.reference):
+        return ""
+    return "".join(map(_digit, _split(_mean_line(chart), chart.times)))
+
+
+def _mean_line(chart: Chart) -> list[float | None]:
+    """Return the mean over nodes at each time, as a share of what was allocated."""
+    whole = chart.reference or 1.0
+    columns = zip(*(line.values for line in chart.lines), strict=True)
+    known = ([value for value in column if value is not None] for column in columns)
+    return [sum(values) / len(values) / whole if values else None for values in known]
+
+
+def _split(line: Sequence[float | None], times: Sequence[float]) -> list[float | None]:
+    """Return the mean of each of so many equal parts of the time, None without a point.
+
+    There are no more parts than points, so that the line of a young job has no gaps between them.
+    """
+    span, count = (times[-1] - times[0]) or 1.0, min(POINTS, len(times))
+    parts: list[list[float]] = [[] for _ in range(count)]
+    for time, value in zip(times, line, strict=True):
+        if value is not None:
+            parts[min(count - 1, int((time - times[0]) / span * count))].append(value)
+    return [sum(part) / len(part) if part else None for part in parts]
+
+
+def _digit(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else str(round(_HIGHEST * max(0.0, min(1.0, ratio))))
+
 
 MAX_RULES = 100
 LATEST_SECONDS = 253_402_300_799
@@ -95,11 +140,30 @@ def gpu_seconds(report: JobReport) -> float:
 
 
 def used_gpu_seconds(report: JobReport) -> float | None:
-    """Return the GPU time that was used, if most of it was measured."""
+    """Return the GPU time that was used, if most of it was measured; a stuck GPU is busy, and not used."""
     gpu = report.summary.gpu
     if gpu.mean_utilization is None or not gpu.coverage.is_good:
         return None
-    return _thousandths(gpu_seconds(report) * gpu.mean_utilization)
+    return _thousandths(max(0.0, gpu_seconds(report) * gpu.mean_utilization - gpu.stuck_seconds))
+
+
+EDGE_SECONDS = ("startup_core_seconds", "tail_core_seconds", "startup_gpu_seconds", "tail_gpu_seconds")
+"""Parts of the idle time: before the job began to work, and after it had worked for the last time."""
+
+
+def edge_seconds(report: JobReport) -> dict[str, float | None]:
+    """Return the idle time at both ends of the run, by the names of its columns; never more than all idle time."""
+    cpu, record = report.summary.cpu, report.record
+    of_cores = _split_edges(cpu, _waste(core_seconds(report), used_core_seconds(report)), record.cpus or 0)
+    of_gpus = _split_edges(cpu, _waste(gpu_seconds(report), used_gpu_seconds(report)), record.gpus)
+    return dict(zip(EDGE_SECONDS, (*of_cores, *of_gpus), strict=True))
+
+
+def _split_edges(cpu: CpuSummary, idle: float | None, count: int) -> tuple[float | None, float | None]:
+    if idle is None or cpu.idle_tail_seconds is None or cpu.idle_start_seconds is None:
+        return None, None
+    tail = min(idle, count * cpu.idle_tail_seconds)
+    return _thousandths(min(idle - tail, count * cpu.idle_start_seconds)), _thousandths(tail)
 
 
 def _waste(allocated: float, used: float | None) -> float | None:
@@ -173,6 +237,11 @@ def _number(of_report: OfReport, of_pending: OfPending = _unknown, **options: An
     return _column(
         ColumnType.NUMBER, lambda report: _finite(of_report(report)), of_pending, is_nullable=True, **options
     )
+
+
+def _energy(read: Callable[[EnergySummary], float | None]) -> Any:
+    """Declare an amount of measured energy, as it is added up."""
+    return _number(lambda report: _thousandths(read(whole_energy(report.summary))), default=None)
 
 
 def _used_time(of_report: OfReport) -> Any:
@@ -250,6 +319,14 @@ class JobRow:
         is_nullable=True,
         default=None,
     )
+    spark: str = _column(ColumnType.NAME, make_spark, lambda _job: "", length=32, default="")
+    """Share of the GPUs, else of the cores, that was busy in each 24th of the run, in ninths; "-" is not measured."""
+    least_gpu_ratio: float | None = _number(lambda report: report.summary.gpu.least_utilization, default=None)
+    """That of the least used GPU."""
+    energy_joules: float | None = _energy(lambda energy: energy.total_joules)
+    """Energy of a job whose run was measured nearly whole, as carbon and cost by the numbers of the site."""
+    carbon_grams: float | None = _energy(lambda energy: energy.carbon_grams)
+    energy_cost: float | None = _energy(lambda energy: energy.cost)
     reason: str = _column(ColumnType.NOT_ARCHIVED, _unknown, lambda job: job.reason, default="")
     """Why a pending job waits, in Slurm's word; empty for all others."""
     array_tasks: int = _column(ColumnType.NOT_ARCHIVED, _unknown, lambda job: job.task_count, default=1)
@@ -262,12 +339,8 @@ class JobRow:
 
     @property
     def lost_core_seconds(self) -> float | None:
-        """Return the lost core time, from all causes; None when it is not known."""
-        if find_state_cause(self.state) is not None:
-            return self.core_seconds
-        if self.wasted_core_seconds is None:
-            return self.blocked_core_seconds
-        return self.wasted_core_seconds + (self.blocked_core_seconds or 0.0)
+        """Return the lost part of the allocated core time; None when it is not known."""
+        return self.wasted_core_seconds if find_state_cause(self.state) is None else self.core_seconds
 
     @property
     def lost_gpu_seconds(self) -> float | None:

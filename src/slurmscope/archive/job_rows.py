@@ -10,6 +10,7 @@ from slurmscope.archive import texts as lengths
 from slurmscope.archive.job_columns import (
     ARCHIVED_COLUMNS,
     JobRow,
+    edge_seconds,
     gpu_seconds,
     list_rules,
     split_rules,
@@ -23,9 +24,7 @@ from slurmscope.jobs.runs import RunId
 MAX_NODES = 4096
 """Nodes of one job by which it is found."""
 LIST_NAMES = tuple(ARCHIVED_COLUMNS)
-
 _LOADED = tuple((name, column.load) for name, column in ARCHIVED_COLUMNS.items() if column.load is not None)
-
 ColumnValues = dict[str, Any]
 
 
@@ -42,6 +41,7 @@ def job_values(report: JobReport) -> ColumnValues:
         "used_core_seconds": used_core_seconds(report),
         "gpu_seconds": gpu_seconds(report),
         "used_gpu_seconds": used_gpu_seconds(report),
+        **edge_seconds(report),
     }
 
 

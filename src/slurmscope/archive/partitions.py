@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, func, not_, selec
 
 from slurmscope.archive.tables import CURVES, JOBS, REPORTS
 from slurmscope.core.errors import ArchiveError
-from slurmscope.core.units import DAY_SECONDS
+from slurmscope.core.units import DAY_SECONDS, MIB
 
 
 def ended_before(before_seconds: int) -> ColumnElement[bool]:
@@ -26,7 +26,7 @@ WEEK_SECONDS = 7 * DAY_SECONDS
 RUNS_A_WEEK = 2**32
 WEEKS_AHEAD = 4
 LARGE_WEEK_JOBS = 10_000
-LARGE_REST_BYTES = 512 * 2**20
+LARGE_REST_BYTES = 512 * MIB
 """How much MariaDB may copy to make a partition while writers wait; it takes some seconds."""
 LATE_WEEKS = 4
 """For how long rows of large weeks are left to be dropped with their partition."""
@@ -133,7 +133,7 @@ def _create(connection: Connection, table: Table, week: int, *, is_next: bool) -
     rest_bytes = connection.scalar(text(_REST_BYTES), {"table": table.name}) or 0
     if rest_bytes > LARGE_REST_BYTES:
         raise ArchiveError(
-            f"{rest_bytes // 2**20} MiB of {table.name} are not in partitions of a week, and writers would wait while "
+            f"{rest_bytes // MIB} MiB of {table.name} are not in partitions of a week, and writers would wait while "
             f"MariaDB copies them: stop all portals, and run in MariaDB: ALTER TABLE {table.name} {change}"
         )
     _alter(connection, table, change)

@@ -12,39 +12,50 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, func, select
 
+from slurmscope.archive.daily_sums import read_waiting_times
 from slurmscope.archive.engine import Database
 from slurmscope.archive.interface import (
+    NEWEST_FIRST,
     GroupBy,
+    JobCount,
     JobFilter,
     JobPage,
+    ListOrder,
     PagePosition,
     TotalOrder,
     UseTotal,
 )
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.job_rows import as_job_row
+from slurmscope.archive.list_pages import find_names, read_page
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric
-from slurmscope.archive.page_reading import read_page
 from slurmscope.archive.partitions import PARTITIONED, drop_week, prepare_weeks
-from slurmscope.archive.queries import LIST_COLUMNS, MAX_ROWS, visible_at_all
-from slurmscope.archive.report_coding import decode_report
+from slurmscope.archive.queries import LIST_COLUMNS, MAX_ROWS, count_named, named, pages, visible_at_all
 from slurmscope.archive.retention import (
     delete_day,
     delete_oldest_audit_rows,
     delete_oldest_curves,
     delete_oldest_jobs,
     find_old_days,
+    thin_old_curves,
 )
-from slurmscope.archive.save import prepare_reports, write_reports
+from slurmscope.archive.stored_reports import decode_report, prepare_reports, write_reports
 from slurmscope.archive.tables import CURVES, INCOMPLETE, JOBS, REPORTS
 from slurmscope.archive.texts import cluster_name, valid_text
-from slurmscope.archive.thinning import thin_old_curves
-from slurmscope.archive.totals import add_up, count_jobs, total_statements
-from slurmscope.archive.wait_times import read_waiting_times
+from slurmscope.archive.totals import (
+    add_up,
+    count_gpu_faults,
+    count_jobs,
+    count_running,
+    count_runs,
+    is_summed,
+    total_statements,
+)
 from slurmscope.core.errors import ArchiveError
 from slurmscope.core.log import fields
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.runs import RunId
+from slurmscope.jobs.suspect_nodes import JudgedNode, rank_nodes
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.jobs.wait_times import WaitingTime
 
@@ -107,23 +118,45 @@ class SqlArchive:
         return tuple(as_job_row(row) for row in self._query(_newest(statement, viewer, cluster)))
 
     def list_jobs(
-        self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+        self,
+        viewer: Viewer,
+        wanted: JobFilter,
+        *,
+        after: PagePosition | None = None,
+        limit: int = 50,
+        order: ListOrder = NEWEST_FIRST,
     ) -> JobPage:
-        """Return one page of jobs, newest first, of at most 1000.
+        """Return one page of jobs, of at most 1000.
 
         Jobs of several clusters may have the same key. A page does not end between them, and may then be longer.
         """
         limit = max(1, min(limit, MAX_ROWS))
         with self.database.reading() as connection:
-            rows = read_page(connection, viewer, wanted, after, limit + FEW_TIES)
-            if _count_ties(rows, limit) > FEW_TIES:
-                rows = read_page(connection, viewer, wanted, after, limit + MAX_CLUSTERS)
-        rows.sort(key=_key, reverse=True)
+            rows = order.sort(read_page(connection, viewer, wanted, after, limit + FEW_TIES, order))
+            if _count_ties(rows, limit, order) > FEW_TIES:
+                rows = order.sort(read_page(connection, viewer, wanted, after, limit + MAX_CLUSTERS, order))
         end = limit
-        while end < len(rows) and _key(rows[end]) == _key(rows[end - 1]):
+        while end < len(rows) and order.place(rows[end]) == order.place(rows[end - 1]):
             end += 1
-        next_key = _key(rows[end - 1]) if end < len(rows) else None
+        next_key = order.place(rows[end - 1]) if end < len(rows) else None
         return JobPage(rows=tuple(as_job_row(row) for row in rows[:end]), next_key=next_key)
+
+    def count(self, viewer: Viewer, wanted: JobFilter) -> JobCount:
+        """Count jobs: all of them where sums know the filter, else 1000 at most."""
+        if is_summed(wanted):
+            return JobCount(sum(total.jobs for total in self.total(viewer, wanted, GroupBy.CLUSTER, limit=MAX_ROWS)))
+        with self.database.reading() as connection:
+            if viewer.is_staff and wanted.name_part and wanted == JobFilter(name_part=wanted.name_part):
+                return JobCount(int(connection.scalar(count_named(wanted.name_part)) or 0))
+            named_jobs = find_names(connection, viewer, wanted)
+            if named_jobs is not None and not named_jobs.names:
+                return JobCount(0)
+            wanted = named_jobs or wanted
+            named_runs = named(viewer, wanted, None, JOBS.c.run_id, by_name=True)
+            by_filter = pages(viewer, wanted, None, MAX_ROWS + 1, columns=(JOBS.c.run_id,))
+            statements = by_filter if named_runs is None else (named_runs.order_by(None).limit(MAX_ROWS + 1),)
+            found = sum(len(connection.execute(statement).all()) for statement in statements)
+        return JobCount(min(found, MAX_ROWS), is_more=found > MAX_ROWS)
 
     def total(
         self,
@@ -148,6 +181,16 @@ class SqlArchive:
         """Count the newest matching jobs, 100,000 at most, in classes of a metric."""
         with self.database.reading() as connection:
             return count_jobs(connection, viewer, wanted, metric)
+
+    def judge_nodes(self, since_seconds: int) -> tuple[JudgedNode, ...]:
+        """Return how the jobs of each node ended, compared with the same jobs elsewhere, worst nodes first."""
+        with self.database.reading() as connection:
+            return rank_nodes(count_runs(connection, since_seconds), count_gpu_faults(connection, since_seconds))
+
+    def count_running(self, viewer: Viewer, cluster: str = "") -> dict[str, int]:
+        """Return how many running jobs the viewer sees on each node of a cluster."""
+        with self.database.reading() as connection:
+            return count_running(connection, viewer, cluster)
 
     def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
         with self.database.reading() as connection:
@@ -291,11 +334,7 @@ def _next_cluster(names: Sequence[str]) -> Select[Any]:
     return statement.where(JOBS.c.cluster > names[-1]) if names else statement
 
 
-def _count_ties(rows: Sequence[Row[Any]], limit: int) -> int:
+def _count_ties(rows: Sequence[Row[Any]], limit: int, order: ListOrder) -> int:
     """Return how many rows have the key of the last one of a page; where they are few, all of them were read."""
-    keys = sorted(map(_key, rows), reverse=True)
+    keys = list(map(order.place, rows))
     return keys.count(keys[limit - 1]) if len(keys) >= limit else 0
-
-
-def _key(row: Row[Any]) -> PagePosition:
-    return PagePosition(row.submit_seconds, row.job_id)

@@ -7,7 +7,7 @@ Every method checks the viewer: notes and tags exist only for staff.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import delete, func, insert, or_, select, true
@@ -50,6 +50,18 @@ class SqlStaffNotes:
         statement = select(*columns).filter_by(**_key(thing)).order_by(NOTES.c.note_id).limit(MAX_LISTED)
         with self._database.reading() as connection:
             return tuple(Note(**row) for row in connection.execute(statement).mappings())
+
+    def last_notes(self, viewer: Viewer, users: Sequence[str], beginning: str) -> Mapping[str, Note]:
+        """Return of each user the newest note that begins like this; none for viewers who are not staff."""
+        if not viewer.is_staff or not users:
+            return {}
+        columns = (NOTES.c.name, NOTES.c.note_id, NOTES.c.author, NOTES.c.at_seconds, NOTES.c.text)
+        named = NOTES.c.name.in_([person_name(user) for user in users])
+        statement = select(*columns).where(named, NOTES.c.kind == NotedKind.USER.value)
+        statement = statement.where(NOTES.c.text.startswith(beginning, autoescape=True)).order_by(NOTES.c.note_id)
+        with self._database.reading() as connection:
+            rows = connection.execute(statement.limit(MAX_LISTED * len(users))).mappings().all()
+        return {row["name"]: Note(**{name: row[name] for name in Note.__dataclass_fields__}) for row in rows}
 
     def add_note(self, viewer: Viewer, thing: NotedThing, text: str) -> None:
         _require_staff(viewer)

@@ -2,7 +2,7 @@
 """Define the tables of the archive.
 
 Lists read only the narrow table of jobs; reports and curves lie apart. Every index of a list ends in the order of the
-list, newest submission first, so that a page is read from the index and nothing is sorted. ``sum_tables`` has the sums.
+list, newest submission first, so that a page is read from the index and nothing is sorted. ``daily_sums`` has the sums.
 """
 
 from __future__ import annotations
@@ -10,12 +10,62 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    event,
+    text,
+)
+from sqlalchemy.dialects.mysql import LONGBLOB
 from sqlalchemy.types import TypeEngine
 
-from slurmscope.archive.columns import BODY_TYPE, PARTITION_OPTIONS, RUN_TYPE, make_table, name_type
-from slurmscope.archive.job_columns import ARCHIVED_COLUMNS, ColumnType, JobColumn
-from slurmscope.archive.texts import CLUSTER_LENGTH, RULE_LENGTH, SHOWN_LENGTH, STATE_LENGTH, TITLE_LENGTH
+from slurmscope.archive.interface import SortColumn
+from slurmscope.archive.job_columns import ARCHIVED_COLUMNS, EDGE_SECONDS, ColumnType, JobColumn
+from slurmscope.archive.texts import CLUSTER_LENGTH, NAME_LENGTH, RULE_LENGTH, SHOWN_LENGTH, STATE_LENGTH, TITLE_LENGTH
+
+# Names differ by upper and lower case and by blanks at their end, on every server.
+TABLE_OPTIONS: dict[str, Any] = {
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_nopad_bin",
+    "mariadb_engine": "InnoDB",
+}
+# Retention drops partitions.
+PARTITION_OPTIONS: dict[str, Any] = {
+    "mariadb_partition_by": "RANGE (run_id) (PARTITION rest VALUES LESS THAN MAXVALUE)",
+    "postgresql_partition_by": "RANGE (run_id)",
+}
+RUN_TYPE = BigInteger().with_variant(Integer, "sqlite")
+BODY_TYPE = LargeBinary().with_variant(LONGBLOB, "mysql", "mariadb")
+
+METADATA = MetaData()
+
+
+def name_type(length: int = NAME_LENGTH) -> String:
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+def make_table(name: str, *parts: Column[Any] | Index, **options: Any) -> Table:
+    """Declare a table; of one with partitions, PostgreSQL creates that for all rows that have no other with it."""
+    made = Table(f"slurmscope_{name}", METADATA, *parts, **TABLE_OPTIONS, **options)
+    if "postgresql_partition_by" in options:
+        event.listen(made, "after_create", _create_rest)
+    return made
+
+
+def _create_rest(table: Table, connection: Connection, **_: object) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"CREATE TABLE {table.name}_rest PARTITION OF {table.name} DEFAULT"))
+
 
 SCHEMA_VERSION = 1
 
@@ -45,6 +95,7 @@ JOBS = make_table(
     Column("used_core_seconds", Double),
     Column("gpu_seconds", Double, nullable=False),
     Column("used_gpu_seconds", Double),
+    *(Column(name, Double) for name in EDGE_SECONDS),
     Index("slurmscope_jobs_run", "job_id", "cluster", "submit_seconds", unique=True),
     Index("slurmscope_jobs_submit", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_user", "user", "submit_seconds", "job_id"),
@@ -65,6 +116,11 @@ JOBS = make_table(
     Index("slurmscope_jobs_cluster_user", "cluster", "user", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_cluster_partition", "cluster", "partition", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_cluster_state", "cluster", "state", "submit_seconds", "job_id"),
+    *(
+        Index(f"slurmscope_jobs_by_{column.key}", column.value, "submit_seconds", "job_id")
+        for column in SortColumn
+        if not column.is_text and column is not SortColumn.SUBMIT
+    ),
 )
 
 FINDINGS = make_table(

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, case, func, select
 
-from slurmscope.archive.daily_sums import BLOCK, DAY, SUMS, TOTAL_SUMS, loss_columns
+from slurmscope.archive.daily_sums import BLOCK, DAILY, DAY, NO_RULE, SUMS, TOTAL_SUMS, TOTALS, loss_columns
 from slurmscope.archive.interface import GroupBy, JobFilter, TotalOrder, UseTotal
-from slurmscope.archive.job_columns import LATEST_SECONDS
+from slurmscope.archive.job_columns import EDGE_SECONDS, LATEST_SECONDS
 from slurmscope.archive.metric_ranges import JobHistogram, JobMetric
 from slurmscope.archive.queries import conditions, page_key, visible, visible_at_all
-from slurmscope.archive.sum_tables import DAILY, NO_RULE, TOTALS
-from slurmscope.archive.tables import FINDINGS, JOBS
+from slurmscope.archive.tables import FINDINGS, JOB_NODES, JOBS
 from slurmscope.archive.texts import cluster_name, person_name, rule_name, state_name
 from slurmscope.core.units import DAY_SECONDS
+from slurmscope.jobs.rule import Severity
+from slurmscope.jobs.suspect_nodes import NodeRuns
 from slurmscope.jobs.viewer import Viewer
 
 MAX_JOBS = 100_000
@@ -92,7 +93,7 @@ class SubmitRange(NamedTuple):
 def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator[Select[Any]]:
     """Yield the statements whose rows, added up by their first column, are the sums."""
     whole = SubmitRange(_within_time(wanted.since_seconds), _within_time(wanted.until_seconds))
-    if not _is_summed(wanted):
+    if not is_summed(wanted):
         yield _from_jobs(viewer, wanted, whole, by)
         return
     days, rest = split(whole, DAY_SECONDS)
@@ -156,10 +157,10 @@ def _find_coordinated_clusters(viewer: Viewer, wanted: JobFilter, names: SummedN
     return sorted(cluster_name(name) for name in viewer.coordinated_clusters)
 
 
-def _is_summed(wanted: JobFilter) -> bool:
+def is_summed(wanted: JobFilter) -> bool:
     """Return whether the sums by day know all that is wanted."""
     numbers = (wanted.worst, wanted.array_job_id, wanted.het_job_id)
-    texts = (wanted.name, wanted.node, wanted.shown_ids, wanted.ranges)
+    texts = (wanted.name, wanted.name_part, wanted.names, wanted.reason, wanted.node, wanted.shown_ids, wanted.ranges)
     return not any(texts) and all(number is None for number in numbers)
 
 
@@ -276,15 +277,19 @@ def _amounts() -> tuple[ColumnElement[Any], ...]:
         func.coalesce(used_gpus, 0.0) * 1000,
         case((JOBS.c.worst.is_(None), 0), else_=1),
         func.coalesce(JOBS.c.blocked_core_seconds, 0.0) * 1000,
+        case((JOBS.c.energy_joules.is_(None), 0), else_=1),
+        func.coalesce(JOBS.c.energy_joules, 0.0) * 1000,
+        func.coalesce(JOBS.c.carbon_grams, 0.0) * 1000,
+        func.coalesce(JOBS.c.energy_cost, 0.0) * 1000,
+        *(func.coalesce(JOBS.c[name], 0.0) * 1000 for name in EDGE_SECONDS),
     )
 
 
 def _as_total(key: str, sums: list[float]) -> UseTotal:
     named = dict(zip(TOTAL_SUMS, sums, strict=True))
-    seconds = {name.replace("milli", ""): value / 1000 for name, value in named.items() if "milli" in name}
-    return UseTotal(
-        key=key, jobs=round(named["jobs"]), jobs_with_findings=round(named["jobs_with_findings"]), **seconds
-    )
+    amounts = {name.replace("milli", ""): value / 1000 for name, value in named.items() if "milli" in name}
+    jobs, found, energy = (round(named[name]) for name in ("jobs", "jobs_with_findings", "energy_jobs"))
+    return UseTotal(key=key, jobs=jobs, jobs_with_findings=found, energy_jobs=energy, **amounts)
 
 
 def _within_time(seconds: int | None) -> int | None:
@@ -296,3 +301,82 @@ def _shown(key: Any, by: GroupBy) -> str:
     if by is GroupBy.DAY:
         return datetime.fromtimestamp(int(key) * DAY_SECONDS, UTC).date().isoformat()
     return str(key)
+
+
+MAX_ROWS = 100_000
+"""Nodes times names of jobs that are held in memory, those with the most runs."""
+ROWS_OF_USER = 2000
+"""Of one user: one who gives each job another name must not use up the limit of others."""
+NODE_FAILURES = ("BOOT_FAIL", "FAILED", "NODE_FAIL")
+"""States for which a node may be to blame; others have another cause."""
+_GPU_FAULT = "gpu_fault"
+
+
+def count_runs(connection: Connection, since_seconds: int, *, rows_of_user: int = ROWS_OF_USER) -> tuple[NodeRuns, ...]:
+    """Count jobs of one node that were submitted since then."""
+    is_completed = JOBS.c.state == "COMPLETED"
+    keys = (JOBS.c.cluster, JOB_NODES.c.node, JOBS.c.user, JOBS.c.name)
+    runs = func.count()
+    place = func.row_number().over(partition_by=(JOBS.c.cluster, JOBS.c.user), order_by=runs.desc())
+    counted = (
+        select(
+            *keys,
+            runs.label("runs"),
+            func.sum(case((JOBS.c.state.in_(NODE_FAILURES), 1), else_=0)).label("failed"),
+            func.sum(case((is_completed, 1), else_=0)).label("completed"),
+            func.sum(case((is_completed, JOBS.c.run_seconds), else_=0.0)).label("completed_seconds"),
+            place.label("place"),
+        )
+        .select_from(JOB_NODES.join(JOBS, JOBS.c.run_id == JOB_NODES.c.run_id))
+        .where(JOBS.c.submit_seconds >= since_seconds, JOBS.c.nodes == 1, JOBS.c.end_seconds.is_not(None))
+        .group_by(*keys)
+        .subquery()
+    )
+    statement = (
+        select(*(counted.c[name] for name in NodeRuns._fields))
+        .where(counted.c.place <= rows_of_user)
+        .order_by(counted.c.runs.desc())
+        .limit(MAX_ROWS)
+    )
+    return tuple(
+        NodeRuns(cluster, node, user, name, int(runs), int(failed), int(completed), float(seconds))
+        for cluster, node, user, name, runs, failed, completed, seconds in connection.execute(statement)
+    )
+
+
+def count_gpu_faults(connection: Connection, since_seconds: int) -> dict[tuple[str, str], int]:
+    """Count jobs of one node that met errors of a GPU, by cluster and node; not those that the program made itself."""
+    keys = (JOBS.c.cluster, JOB_NODES.c.node)
+    statement = (
+        select(*keys, func.count())
+        .select_from(
+            FINDINGS.join(JOBS, JOBS.c.run_id == FINDINGS.c.run_id).join(
+                JOB_NODES, JOB_NODES.c.run_id == FINDINGS.c.run_id
+            )
+        )
+        .where(
+            FINDINGS.c.rule == _GPU_FAULT,
+            FINDINGS.c.severity == Severity.CRITICAL.value,
+            FINDINGS.c.submit_seconds >= since_seconds,
+            JOBS.c.nodes == 1,
+        )
+        .group_by(*keys)
+        .limit(MAX_ROWS)
+    )
+    return {(cluster, node): int(jobs) for cluster, node, jobs in connection.execute(statement)}
+
+
+def count_running(connection: Connection, viewer: Viewer, cluster: str) -> dict[str, int]:
+    """Count the running jobs on each node of a cluster that the viewer may see."""
+    statement = (
+        select(JOB_NODES.c.node, func.count())
+        .select_from(JOB_NODES.join(JOBS, JOBS.c.run_id == JOB_NODES.c.run_id))
+        .where(
+            JOBS.c.is_unfinished.is_(True),
+            *conditions(JobFilter(cluster=cluster, is_running=True), JOBS),
+            visible_at_all(viewer, JOBS),
+        )
+        .group_by(JOB_NODES.c.node)
+        .limit(MAX_ROWS)
+    )
+    return {node: int(jobs) for node, jobs in connection.execute(statement)}

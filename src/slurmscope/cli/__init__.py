@@ -25,6 +25,7 @@ COMMAND_GROUPS = {
     },
     "Reports": {
         "report": "Show what a job requested and used, and suggest changes.",
+        "top": "Show running jobs live in the terminal.",
         "run": "Run a command and report what it used.",
         "compare": "Compare two stored reports.",
         "mail": "Mail a job report; also works as Slurm's MailProg.",
@@ -35,18 +36,23 @@ COMMAND_GROUPS = {
         "demo": "Run slurmscope on a simulated cluster.",
     },
     "Administration": {
+        "init": "Set up this host: configuration, units, scrape jobs.",
         "config": "Check and show the configuration.",
         "doctor": "Find out why metrics or pages are missing.",
+        "files": "List and copy units, examples, rules and scripts.",
         "migrate": "Compare the metrics of a replaced exporter with those of slurmscope.",
         "database": "Set up read access to Slurm's accounting database.",
         "token": "Create, list and revoke API tokens.",
         "trace": "Create keys and job tokens for tracing.",
+        "nodes": "Find nodes on which jobs fail or are slow.",
         "audit": "List which jobs support staff accessed.",
-        "archive": "Back up the job archive.",
+        "archive": "Back up the job archive, foresee its size, and export jobs.",
         "simulate": "Write simulated Slurm commands for testing.",
     },
 }
 COMMANDS = tuple(name for group in COMMAND_GROUPS.values() for name in group)
+_FILES = {"up": "portal", "digest": "mail", "audit": "access", "token": "access", "files": "init"}
+"""Commands whose file has the name of another one."""
 
 
 class LazyGroup(click.Group):
@@ -60,8 +66,12 @@ class LazyGroup(click.Group):
         """Import the module of a command and return the command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"slurmscope.cli.{cmd_name}_command")
-        command: click.Command = module.make_command()
+        if cmd_name in COMMAND_GROUPS["Exporters"]:
+            from slurmscope.cli.exporter_command import make_exporter_command
+
+            return make_exporter_command(cmd_name)
+        module = importlib.import_module(f"slurmscope.cli.{_FILES.get(cmd_name, cmd_name)}_command")
+        command: click.Command = getattr(module, f"make_{cmd_name}_command")()
         return command
 
     def resolve_command(

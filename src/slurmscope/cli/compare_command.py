@@ -17,7 +17,7 @@ FILE_LIMIT_BYTES = 64 << 20
 HINT = "make one with slurmscope run --format json --output FILE"
 
 
-def make_command() -> click.Command:
+def make_compare_command() -> click.Command:
     shape = click.Option(
         ["--format", "-f"],
         type=click.Choice(["text", "json"]),

@@ -15,7 +15,7 @@ from slurmscope.cli.output import flag, format_examples, show_checks
 from slurmscope.core.config import Config
 
 
-def make_command() -> click.Command:
+def make_database_command() -> click.Command:
     dry_run = flag("--dry-run is_dry_run", "Print the SQL statements without executing them.")
     commands = [
         _command(

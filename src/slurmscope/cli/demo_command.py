@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 import time
@@ -13,12 +14,12 @@ import click
 
 from slurmscope.cli.options import load_config
 from slurmscope.cli.output import format_examples, option
-from slurmscope.cli.up_command import make_exporters
+from slurmscope.cli.portal_command import make_exporters
 from slurmscope.core.config import own_environment
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.process import run_until_interrupted
-from slurmscope.simulator.cluster.cluster import CLUSTER_NAME, simulate
-from slurmscope.simulator.cluster.ordinary_day import calm
+from slurmscope.simulator.cluster.busy_day import fill
+from slurmscope.simulator.cluster.cluster import CLUSTER_NAME, calm, simulate
 from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands.call import OTHER_CLUSTERS
 from slurmscope.simulator.commands.executables import write_fake_commands
@@ -29,7 +30,7 @@ PORTS_TRIED = 20
 CLUSTERS = (CLUSTER_NAME, "second", "third", "fourth")
 
 
-def make_command() -> click.Command:
+def make_demo_command() -> click.Command:
     first = f"Port on 127.0.0.1; default is the first free port from {FIRST_PORT}."
     port = option("--port", None, first, click.IntRange(1, 65535))
     same = "Seed of the simulation; the same seed gives the same cluster."
@@ -58,19 +59,23 @@ def _show(port: int, seed: int, names: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="slurmscope-demo-", ignore_cleanup_errors=True) as folder:
         now = int(time.time())
         cluster, *others = (
-            calm(simulate(Shape(seed=seed + number), now=now, name=name)) for number, name in enumerate(names)
+            fill(calm(simulate(Shape(seed=seed + number), now=now, name=name))) for number, name in enumerate(names)
         )
         commands = Path(folder) / "bin"
         write_fake_commands(cluster, commands)
         for other in others:
             write_fake_commands(other, commands / OTHER_CLUSTERS / other.name)
         given = {
+            "config_file": Path(os.devnull),
             "portal_listen_address": f"127.0.0.1:{port}",
             "portal_mode": "local",
             "portal_local_user": cluster.users[0].name,
             "portal_title": "slurmscope demo",
             "portal_scripts": "staff",
             "archive_url": f"sqlite:///{folder}/archive.db",
+            "energy_price": "0.28",
+            "energy_carbon": "350",
+            "energy_pue": "1.3",
             "recorder_file": f"{folder}/recorder.db",
             "recorder_interval": "60",
             "slurm_bin_path": str(commands),

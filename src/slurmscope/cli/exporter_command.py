@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.options import SettingsCommand, make_exporter, options_for
 from slurmscope.cli.roles import find_role
 from slurmscope.exporter.exporter import run_forever, run_once
 
@@ -37,5 +37,5 @@ def make_exporter_command(name: str) -> click.Command:
 
 def run_exporter(name: str, given: Mapping[str, object], *, is_once: bool = False) -> int:
     """Run the exporter of a role; ``given`` holds the flags by their Python names."""
-    exporter = find_role(name).make_exporter(lambda: load_config(name, given))
+    exporter = make_exporter(name, given)
     return run_once(exporter, sys.stdout.buffer) if is_once else run_forever(exporter)

@@ -30,7 +30,7 @@ OLD is the URL of the older exporter's metrics page, or a file. Without --agains
 this node once and compares that. Values that slurmscope corrects on purpose are listed and are no loss."""
 
 
-def make_command() -> click.Command:
+def make_migrate_command() -> click.Command:
     examples = (
         "slurmscope migrate check http://controller:9092/metrics",
         "slurmscope migrate check http://n1:9092/metrics --against http://n1:9341",

@@ -12,7 +12,6 @@ parses them, so no other code has to know the old spelling.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -22,12 +21,12 @@ from urllib.parse import parse_qs, urlsplit
 import click
 
 from slurmscope.cli.output import format_examples, option
-from slurmscope.cli.roles import ROLE_NAMES, all_collectors, find_sections, keys_of_others
-from slurmscope.core.config import Config, find_replacement, load, own_environment
+from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections, keys_of_others
+from slurmscope.core.config import Config, find_files, find_replacement, load, named_extensions, own_environment
 from slurmscope.core.settings import Section, Setting, environment_name
 from slurmscope.exporter.collector import Role
-from slurmscope.exporter.profiles import resolve_profile
-from slurmscope.exporter.settings import resolve_collectors
+from slurmscope.exporter.exporter import Exporter
+from slurmscope.exporter.settings import resolve_collectors, resolve_profile
 
 _FLAG = re.compile(r"--?(?P<name>[a-zA-Z]+)(?:=(?P<value>.*))?\Z", re.DOTALL)
 _QUERY = re.compile(r"(?P<metric>[a-zA-Z_:][a-zA-Z0-9_:]*)\[(?P<range>[0-9]+[smhd])\]")
@@ -262,7 +261,11 @@ def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
         help="List all settings of this command and exit.",
     )
     settings = [SettingOption(declared) for section in sections for declared in section.settings() if declared.has_flag]
-    return [config_file_option("TOML configuration file."), *settings, help_all]
+    return [
+        config_file_option("TOML configuration file."),
+        *settings,
+        help_all,
+    ]
 
 
 def config_file_option(help: str) -> click.Option:
@@ -275,22 +278,46 @@ def archive_options() -> list[click.Parameter]:
     return options_for(section for section in find_sections("report") if section.name == "archive")
 
 
-def load_config(name: str, given: Mapping[str, object]) -> Config:
-    """Resolve the settings of a role or service from the parsed options, the environment and the file."""
-    sections = tuple(find_sections(name))
-    by_name = {parameter_name(s): s for section in sections for s in section.settings()}
+FILE_NAMES = {"report": ("report", "portal"), "database": ("portal",)}
+"""Configuration files in /etc/slurmscope of services that have not one of their own name, or more than that."""
+
+
+def find_config_files(name: str, given: Mapping[str, object]) -> tuple[Path, ...]:
+    """Return the files of a role or service, or that of ``--config.file``."""
     file = given.get("config_file")
+    names = FILE_NAMES.get(name, (name,))
+    return (file,) if isinstance(file, Path) else find_files(*names, home=own_environment().get("HOME", ""))
+
+
+def make_exporter(name: str, given: Mapping[str, object], *, file_of: str = "") -> Exporter:
+    """Make the exporter of a role, with the extensions that its configuration names now."""
+    names = named_extensions(find_config_files(file_of or name, given), own_environment())
+    return find_role(name, names).make_exporter(lambda: load_config(name, given, file_of=file_of, extensions=names))
+
+
+def load_config(
+    name: str, given: Mapping[str, object], *, file_of: str = "", extensions: Sequence[str] | None = None
+) -> Config:
+    """Resolve the settings of a role or service from the parsed options, the environment and the files.
+
+    Without ``--config.file``, the files are those of the service, or of another one, ``file_of``. ``extensions`` are
+    those that were loaded already; by default those that the configuration names.
+    """
+    files, environment = find_config_files(file_of or name, given), own_environment()
+    loaded = named_extensions(files, environment) if extensions is None else extensions
+    sections = tuple(find_sections(name, loaded))
+    by_name = {parameter_name(s): s for section in sections for s in section.settings()}
     config = load(
         sections,
         flags={by_name[name].key: value for name, value in given.items() if name in by_name and _is_given(value)},
-        environment=own_environment(),
-        file=file if isinstance(file, Path) else None,
-        other_keys=lambda: keys_of_others(name),
+        environment=environment,
+        files=files,
+        other_keys=lambda: keys_of_others(name, loaded),
     )
     if name not in ROLE_NAMES:
         return config
     role = Role(name)
-    return resolve_profile(resolve_collectors(config, all_collectors(role)), role)
+    return resolve_profile(resolve_collectors(config, find_role(name, loaded).collectors), role)
 
 
 def parameter_name(declared: Setting) -> str:
@@ -323,6 +350,8 @@ def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], ctx: clic
         return error
     if flags := [option.opts[0] for option in ctx.command.params if _has_key(option, error.option_name)]:
         return click.NoSuchOption(error.option_name, possibilities=flags, ctx=ctx)
+    import difflib
+
     near = [
         flag
         for flag in error.possibilities or ()

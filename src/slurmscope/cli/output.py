@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, TextIO
 
 import click
 
-from slurmscope.core.check import Check
+from slurmscope.core.check import Check, find_root_cause
 from slurmscope.core.config import own_environment
 
 
@@ -64,6 +63,8 @@ def page_width(stream: TextIO | None = None) -> int:
     """Return the maximum number of columns per line, on standard output or another stream."""
     if not (stream or sys.stdout).isatty():
         return USUAL_WIDTH
+    import shutil  # which loads three compressors
+
     return max(MIN_WIDTH, min(shutil.get_terminal_size((USUAL_WIDTH, 24)).columns, MAX_WIDTH))
 
 
@@ -76,17 +77,22 @@ def wants_color(choice: str = "auto", stream: TextIO | None = None) -> bool:
 
 
 def show_checks(checks: Iterable[Check]) -> bool:
-    """Print checks as they arrive, and a summary; return whether all of them passed."""
-    count = failed = 0
-    for check in checks:
-        count += 1
-        failed += not check.is_good
-        mark = click.style("ok    ", fg="green") if check.is_good else click.style("failed", fg="red")
-        click.echo(f"{mark}  {check.name}: {check.message}")
+    """Print checks, which to begin with, and a summary; return whether all of them passed."""
+    shown = list(checks)
+    for check in shown:
+        click.echo(f"{click.style(f'{check.status:6}', fg=_COLORS[check.status])}  {check.name}: {check.message}")
         if check.advice:
             click.echo(f"        {check.advice}")
-    click.echo(f"{failed} of {count} checks failed; see above." if failed else "All checks passed.")
+    failed = sum(not check.is_good for check in shown)
+    root = find_root_cause(shown)
+    if root is not None:
+        click.echo(f"Begin with {root.name}; other failures may follow from it: {root.message}")
+        click.echo(f"        {root.advice}")
+    click.echo(f"{failed} of {len(shown)} checks failed; see above." if failed else "All checks passed.")
     return not failed
+
+
+_COLORS = {"ok": "green", "note": "yellow", "failed": "red"}
 
 
 def option(names: str, metavar: str | None, help: str, type: object = None, **more: Any) -> click.Option:

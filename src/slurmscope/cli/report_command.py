@@ -26,22 +26,27 @@ from slurmscope.cli.output import (
 )
 from slurmscope.cli.roles import find_sections
 from slurmscope.core.config import Config, own_environment
-from slurmscope.core.errors import AmbiguousName, ConfigError, OutputError
+from slurmscope.core.errors import AmbiguousName, ConfigError, OutputError, SourceError
 from slurmscope.jobs.report import JobReport
 from slurmscope.reports.chosen_jobs import ChosenJobs, Render, not_found, open_jobs
 from slurmscope.reports.find import is_shown_id
 from slurmscope.reports.job_choice import parse_choice, parse_cluster, parse_since, parse_state
 from slurmscope.reports.local_jobs import read_report
+from slurmscope.reports.settings import ClientSettings
 
-FORMATS = ("text", "json", "csv", "html", "pdf", "seed")
-TERMINAL_FORMATS = ("text", "seed")
+FORMATS = ("text", "json", "csv", "html", "pdf", "seff", "js1", "seed")
+TERMINAL_FORMATS = ("text", "seff", "js1", "seed")
 """Formats written in the encoding of the terminal."""
 MAX_ROWS = 500
+_NO_SLURM = (
+    "Without access to Slurm's accounting, read reports from the portal: --portal.url https://HOST, or "
+    "SLURMSCOPE_PORTAL_URL."
+)
 
 
-def make_command() -> click.Command:
+def make_report_command() -> click.Command:
     jobs = click.Argument(["jobs"], nargs=-1, metavar="[JOB]...")
-    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (mail text)")
+    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, seff, js1 or seed")
     path = click.Path(path_type=Path)
     output = option("--output -o", "FILE", "Write to this file instead of standard output.", path)
     color = click.Option(
@@ -55,8 +60,8 @@ def make_command() -> click.Command:
         "report",
         callback=_run,
         params=[jobs, *_filters(), shape, output, color, *options_for(find_sections("report"))],
-        help="Show what a job requested and used, and suggest changes; several jobs as a table. JOB is 12, 12_3 (array "
-        "task), 12_[1-5], 100-120, me (your jobs, the default) or last (your last job).",
+        help="Show what a job requested and used, and suggest changes. JOB is 12, 12_3, 12_[1-5], 100-120, me (your "
+        "jobs, the default) or last.",
         examples=("slurmscope report last", "slurmscope report me --since 7d --state FAILED"),
         shown=("portal.url",),
     )
@@ -68,6 +73,7 @@ def _filters() -> list[click.Parameter]:
         option("--since", "TIME", "Only jobs submitted since 12h, 7d or 2026-03-31T12:00."),
         option("--state", "STATE", "Only jobs in this state, such as FAILED or RUNNING."),
         option("--limit", "N", "Maximum jobs in a table.", click.IntRange(1, MAX_ROWS), default=20),
+        flag("--full", "Print the whole report of a job, not its summary."),
         flag("--script", "Show the job script that Slurm stored, and check it."),
     ]
 
@@ -101,6 +107,7 @@ def _run(  # noqa: PLR0913 - one per option
     since: str | None,
     state: str | None,
     limit: int,
+    full: bool,
     script: bool,
     **given: object,
 ) -> int:
@@ -115,8 +122,8 @@ def _run(  # noqa: PLR0913 - one per option
         since_seconds=parse_since(since, time.time()) if since else None,
     )
     config = load_config("report", given)
-    with open_jobs(config, own_environment()) as source, _choose_cluster():
-        chosen = ChosenJobs(source=source, config=config, choice=choice, wanted=wanted, format=shape)
+    with _point_to_portal(config), open_jobs(config, own_environment()) as source, _choose_cluster():
+        chosen = ChosenJobs(source=source, config=config, choice=choice, wanted=wanted, format=shape, is_full=full)
         render = chosen.find_script() if script else chosen.find(max(limit, len(choice.shown_ids)))
     _write(render, shape, output, color)
     return 0
@@ -128,6 +135,17 @@ def _parse_cluster(cluster: str | None, given: dict[str, object]) -> str:
     if chosen and not given.get("accounting_clusters"):
         given["accounting_clusters"] = (chosen,)
     return chosen
+
+
+@contextmanager
+def _point_to_portal(config: Config) -> Iterator[None]:
+    """Name the other way to reports where Slurm cannot be read from this host."""
+    try:
+        yield
+    except SourceError as error:
+        if config.of(ClientSettings).url is not None:
+            raise
+        raise SourceError(f"{error}. {_NO_SLURM}") from error
 
 
 @contextmanager
@@ -149,6 +167,17 @@ def _write(render: Render, shape: str, output: Path | None, color: str) -> None:
         return
     made = render(width=page_width(), use_color=wants_color(color))
     if shape in TERMINAL_FORMATS:
-        write_text(made.decode())
+        write_text(_fit_terminal(made.decode()))
     else:
         write_bytes(made)
+
+
+def _fit_terminal(text: str) -> str:
+    """Replace the characters of curves where the terminal has none of them."""
+    from slurmscope.jobs.render.text import ASCII, BLOCKS
+
+    try:
+        BLOCKS.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(str.maketrans(BLOCKS, ASCII))
+    return text

@@ -6,17 +6,16 @@ A role is imported only when it is used, so that a compute node does not load th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from slurmscope.core.config import Config
 from slurmscope.core.settings import Section
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.exporter import Exporter
 from slurmscope.exporter.feature import Feature, collectors_of
-from slurmscope.exporter.profiles import ReportMetrics
 from slurmscope.exporter.self_metrics import SELF_METRICS
-from slurmscope.exporter.settings import exporter_sections
+from slurmscope.exporter.settings import ReportMetrics, exporter_sections
 from slurmscope.metrics.family import Metric
 from slurmscope.remote_write.feature import REMOTE_WRITE
 
@@ -50,8 +49,14 @@ class RoleCommand:
         return Exporter(role=self.role, features=self.features, load=load, reports=self.reports)
 
 
-def find_role(name: str) -> RoleCommand:
-    return {"cluster": _cluster, "node": _node}[name]()
+def find_role(name: str, extensions: Sequence[str] = ()) -> RoleCommand:
+    """Return a role, with the named extensions of the site."""
+    role = {"cluster": _cluster, "node": _node}[name]()
+    if not extensions:
+        return role
+    from slurmscope.exporter.extensions import add_extensions
+
+    return replace(role, features=add_extensions(role.features, role.role, extensions))
 
 
 def all_collectors(role: Role) -> tuple[Collector, ...]:
@@ -73,10 +78,10 @@ def _reserved_metrics() -> Iterator[Metric]:
     yield from (*feature_metrics(Role.CLUSTER), *SELF_METRICS)
 
 
-def find_sections(name: str) -> Iterable[Section]:
-    """Return the settings of a role or another service."""
+def find_sections(name: str, extensions: Sequence[str] = ()) -> Iterable[Section]:
+    """Return the settings of a role, with those of extensions, or of another service."""
     if name in ROLE_NAMES:
-        return find_role(name).sections()
+        return find_role(name, extensions).sections()
     if name == "database":
         from slurmscope.accounting.grant import database_sections
 
@@ -93,11 +98,11 @@ def find_local_sections() -> Iterator[Section]:
     return (section for section in find_sections("report") if section.name != "portal")
 
 
-def keys_of_others(name: str) -> Iterator[str]:
+def keys_of_others(name: str, extensions: Sequence[str] = ()) -> Iterator[str]:
     """Yield the keys of all other services, which may share a configuration file."""
     for other in SECTION_NAMES:
         if other != name:
-            for section in find_sections(other):
+            for section in find_sections(other, extensions):
                 yield from (declared.key for declared in section.settings())
 
 
@@ -117,7 +122,7 @@ def _cluster() -> RoleCommand:
 
 
 def _node() -> RoleCommand:
-    from slurmscope.jobs.report_metrics import REPORTS_CONDITIONS, REPORTS_METRICS
+    from slurmscope.jobs.queries import REPORTS_CONDITIONS, REPORTS_METRICS
     from slurmscope.node.exporter import node_feature
     from slurmscope.profile.feature import PROFILING
     from slurmscope.trace.node_collector import NODE_TRACING

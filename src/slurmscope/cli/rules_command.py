@@ -13,15 +13,16 @@ from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.output import format_examples, option, write_text
 from slurmscope.cli.roles import find_local_sections
-from slurmscope.core.config import Config, own_environment
+from slurmscope.core.config import Config, ExtensionSettings, own_environment
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.findings import RULES
 from slurmscope.reports.rule_trial import Trial, try_rules
 from slurmscope.reports.settings import rule_section, thresholds_of
+from slurmscope.reports.site_rules import site_rules
 from slurmscope.reports.sources import no_archive, open_reporting
 
 
-def make_command() -> click.Command:
+def make_rules_command() -> click.Command:
     settings = options_for(find_local_sections())
     list_rules = SettingsCommand(
         "list",
@@ -48,7 +49,7 @@ def make_command() -> click.Command:
 
 
 def _list(config: Config) -> Iterator[str]:
-    for rule in RULES:
+    for rule in (*RULES, *site_rules(config.of(ExtensionSettings).load)):
         yield f"{rule.id}  ({rule.severity}, {rule.subject})"
         yield f"    {rule.title}. Needs: {rule.needs}."
         yield from (f"    {line}" for line in _list_thresholds(config, rule.id))

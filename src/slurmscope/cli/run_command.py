@@ -165,10 +165,12 @@ def describe(sample: TreeSample, before: TreeSample, start_seconds: float) -> st
 
 SIGNAL_CODES = 128
 LIVE_SECONDS = 1.0
+_RENDER_NODES = Path("/sys/class/drm")
+"""GPUs of AMD and Intel have an entry here."""
 TOKEN_VARIABLE = "SLURMSCOPE_TRACE_TOKEN"  # noqa: S105 - the name of a variable
 
 
-def make_command() -> click.Command:
+def make_run_command() -> click.Command:
     return RunCommand(
         "run",
         callback=_run_given,
@@ -228,7 +230,7 @@ def _find_file(output: str | None, plan: RunPlan) -> Path | None:
 
 def _execute_with_gpus(runner: Runner, plan: RunPlan, choices: RunChoices, environment: Mapping[str, str]) -> TracedRun:
     """Run the command, and watch its GPUs where there is a driver; elsewhere nothing that reads GPUs is imported."""
-    if not any(sign.exists() for sign in DRIVER_SIGNS):
+    if not any(sign.exists() for sign in DRIVER_SIGNS) and not any(_RENDER_NODES.glob("renderD*")):
         return _execute(runner, plan, choices, environment)
     from slurmscope.run.gpu_watch import watch_gpus
 
@@ -271,7 +273,7 @@ def _report(run: TracedRun, choices: RunChoices, file: Path | None) -> int:
 
 
 def _store(run: TracedRun, choices: RunChoices, file: Path) -> None:
-    from slurmscope.exporter.textfile import write_textfile
+    from slurmscope.exporter.outputs import write_textfile
 
     for loss in run.losses if not choices.quiet else ():
         write_error(f"slurmscope: {loss}")

@@ -17,7 +17,7 @@ from slurmscope.simulator.commands.executables import write_fake_commands
 CAN_BE_NONE = ("seed", "jobs", "gpus")
 
 
-def make_command() -> click.Command:
+def make_simulate_command() -> click.Command:
     """Build the command; its defaults are those of the simulation."""
     folder = click.Path(file_okay=False, path_type=Path)
     output = option("--output", "DIR", "Folder to write the commands to.", folder, required=True)

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.output import format_examples, option
+from slurmscope.cli.output import flag, format_examples, option
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.units import DAY_SECONDS
-from slurmscope.trace.tokens import JobToken, KeyFile, rotate_keys
+from slurmscope.trace.tokens import JobToken, KeyFile, read_keys, rotate_keys
 
 KEY_FILE = "/etc/slurmscope/trace.key"
 
 
-def make_command() -> click.Command:
+def make_trace_command() -> click.Command:
     key = click.Command(
         "key",
         callback=_rotate,
-        params=[_key_file()],
+        params=[_key_file(), flag("--if-missing", "Do nothing if the file has keys already.")],
         help="Add a new key to the key file, or create the file. The key before it stays valid, older ones are "
         "removed. Copy the file to all nodes and to the cluster exporter; both notice the change.",
-        epilog=format_examples("slurmscope trace key", "slurmscope trace key --trace.key-file /tmp/trace.key"),
+        epilog=format_examples("slurmscope trace key", "slurmscope trace key --if-missing"),
     )
     return click.Group(
         "trace",
@@ -58,7 +58,11 @@ def _token_command() -> click.Command:
     )
 
 
-def _rotate(*, key_file: Path) -> int:
+def _rotate(*, key_file: Path, if_missing: bool) -> int:
+    # A file that is there but has no keys is an error, as it is for the exporter.
+    if if_missing and key_file.exists() and read_keys(key_file):
+        click.echo(f"{key_file} has keys already")
+        return 0
     click.echo(f"new key {rotate_keys(key_file)} in {key_file}")
     return 0
 

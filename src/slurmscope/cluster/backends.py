@@ -24,7 +24,7 @@ MANY_NODES = 2_000
 
 
 class TextCommands:
-    """Ask by the commands of Slurm, for columns of text: far cheaper than JSON."""
+    """Run the commands of Slurm for columns of text: far cheaper than JSON."""
 
     def __init__(self, run: RunCommand, make_word: Callable[[], str] = random_separator) -> None:
         """Set the function that runs a command, and the one that makes a random separator."""
@@ -37,25 +37,25 @@ class TextCommands:
         return squeue.parse_jobs(answer, taken_at_seconds=now_seconds, window=window, with_owners=with_owners)
 
     def read_nodes(self) -> Nodes:
-        """Ask sinfo, or scontrol where there are many nodes: sinfo's time grows with the square of its rows."""
+        """Query sinfo, or scontrol where there are many nodes: sinfo's time grows with the square of its rows."""
         if self._is_large:
             # The controller may be restarting, or this scontrol knows no nodes: sinfo tells them apart.
             with contextlib.suppress(CommandFailed):
-                return self._ask_scontrol()
+                return self._query_scontrol()
         try:
-            nodes = self._ask_sinfo()
+            nodes = self._query_sinfo()
         except CommandTimedOut:
             if self._is_large:
                 raise
             self._is_large = True
-            return self._ask_scontrol()
+            return self._query_scontrol()
         self._is_large = len(nodes.nodes) > MANY_NODES
         return nodes
 
-    def _ask_scontrol(self) -> Nodes:
+    def _query_scontrol(self) -> Nodes:
         return scontrol_nodes.parse_nodes(self._run(scontrol_nodes.COMMAND, scontrol_nodes.ARGUMENTS))
 
-    def _ask_sinfo(self) -> Nodes:
+    def _query_sinfo(self) -> Nodes:
         """Return all nodes; columns are separated by a random text that cannot occur in a drain reason."""
         separator = self._make_word()
         return sinfo.parse_nodes(self._run("sinfo", sinfo.arguments(separator)), separator)

@@ -29,9 +29,9 @@ from slurmscope.core.config import file_path
 from slurmscope.core.errors import CommandTimedOut, MalformedAnswer, OutputError
 from slurmscope.core.log import escape, fields
 from slurmscope.exporter.collector import Read, Reading
-from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
+from slurmscope.exporter.outputs import remove_stale_parts, write_textfile
 from slurmscope.slurm.command import RunCommand, random_separator
-from slurmscope.slurm.visibility import SLURMDBD, JobVisibility, require_first
+from slurmscope.slurm.config import SLURMDBD, JobVisibility, require_first
 
 logger = logging.getLogger(__name__)
 

@@ -35,11 +35,11 @@ from slurmscope.core.hostlist import match_hosts
 from slurmscope.core.settings import Section, parse_text, setting
 from slurmscope.exporter.collector import Reading
 from slurmscope.exporter.feature import Feature, Host, Running
+from slurmscope.exporter.outputs import remove_stale_parts, write_textfile
 from slurmscope.exporter.reading import SharedReading
-from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
 from slurmscope.http.server.app import Route
 from slurmscope.http.server.page_slots import PageSlots
-from slurmscope.http.server.request import HttpRequest, peer_group
+from slurmscope.http.server.request import HttpRequest
 from slurmscope.http.server.response import Response, text_response
 from slurmscope.slurm.command import random_separator
 
@@ -306,7 +306,7 @@ class Discovery:
             nodes = self._nodes()
         except SourceError as error:
             return text_response(503, f"The nodes are not known: {error}.", _RETRY)
-        if (page := self._slots.take(peer_group(request.peer, request.credentials))) is None:
+        if (page := self._slots.take(request.group)) is None:
             return text_response(503, "Too many requests for nodes at the same time.", _RETRY)
         first = page.start(write_targets(nodes, selection))
         return Response(headers=_HEADERS, body=itertools.chain((first,), page), close=page.close)

@@ -16,12 +16,12 @@ from functools import lru_cache
 
 from slurmscope.cluster.sinfo import BASE_STATES, Node, NodeGres, Nodes, parse_node_gres
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.core.units import MIB
 from slurmscope.slurm.states import node_state_text
 
 COMMAND = "scontrol"
 ARGUMENTS = ("--oneliner", "--details", "--all", "show", "nodes")
 
-MIB = 1024 * 1024
 CACHED_TEXTS = 4096
 _NOTHING = "No nodes in the system"
 _LINE_END = " " * 8

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.tres import parse_gres
+from slurmscope.core.units import MIB
 
 BASE_STATES = ("allocated", "down", "error", "future", "idle", "mixed", "unknown")
 """Every base state of Slurm; a new one counts as ``unknown``."""
@@ -147,8 +148,6 @@ def _counterpart(name: str, model: str, totals: Mapping[tuple[str, str], int]) -
     others = [key for key in totals if key[0] == name]
     return others[0] if len(others) == 1 and not model else (name, model)
 
-
-MIB = 1024 * 1024
 
 # Node and partition come first: what follows is the same text in each row of a node and is parsed once.
 COLUMNS = (

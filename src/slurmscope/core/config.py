@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resolve settings from flags, environment, one TOML file and defaults.
+"""Resolve settings from flags, environment, TOML files and defaults.
 
 This is the only module that knows where a value comes from, and the only one that reads the environment.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.core.settings import Section, Setting, environment_name, parse_text, setting
+from slurmscope.core.settings import Section, Setting, environment_name, parse_list, parse_text, setting
 from slurmscope.core.units import format_size
 
 T = TypeVar("T")
 
 FILE_SIZE_LIMIT_BYTES = 1 << 20
+_PASSWORD_LIMIT_BYTES = 4096
+SYSTEM_FOLDER = Path("/etc/slurmscope")
 
 _REMOVED = {
     "use slurm.poll-limit, or slurm.slow-interval for what changes slowly": "slurm.interval.",
@@ -55,8 +56,15 @@ _REMOVED = {
         "rules.memory-growing.min-run-seconds rules.time-over-requested.min-run-seconds "
         "rules.metadata-storm.min-run-seconds rules.tiny-requests.min-run-seconds "
         "rules.cpu-idle.min-cores rules.node-imbalance.min-mean-cores "
-        "rules.serial-code.min-runnable-threads rules.core-imbalance.min-mean-core-seconds"
+        "rules.serial-code.min-runnable-threads rules.core-imbalance.min-mean-core-seconds "
+        "rules.gpu-only-copies.max-sm-ratio rules.gpu-launch-bound. rules.gpu-some-idle. "
+        "rules.gpu-starved.min-busy-ratio rules.gpu-starved.min-core-ratio rules.gpu-starved.max-cores "
+        "rules.network-fallback.max-fast-ratio rules.gpu-tensor-unused.max-tensor-ratio "
+        "rules.serial-code.min-cores rules.serial-code.max-cores rules.serial-code.max-peak-cores "
+        "rules.node-imbalance.idle-share-ratio rules.too-many-threads.crowded-ratio "
+        "rules.too-many-threads.min-threads"
     ),
+    "write the currency in energy.price, as in 0.25 USD": "energy.currency",
     "write accounting.host as HOST:PORT": "accounting.port",
     "write the path of the socket in accounting.host": "accounting.socket",
     "use rules.min-run-seconds": (
@@ -91,7 +99,7 @@ class Config:
 
     sections: tuple[Section, ...]
     values: Mapping[str, Resolved]
-    file: Path | None = None
+    files: tuple[Path, ...] = ()
 
     def of(self, type_: type[T], name: str = "") -> T:
         """Return one section as its dataclass; ``name`` selects one of several sections of the same type."""
@@ -112,30 +120,96 @@ def load(
     *,
     flags: Mapping[str, object],
     environment: Mapping[str, str],
-    file: Path | None = None,
+    files: Sequence[Path] = (),
     other_keys: Callable[[], Iterable[str]] = tuple,
 ) -> Config:
-    """Resolve every setting: flag before environment before file before default.
+    """Resolve every setting: flag before environment before files before default.
 
-    ``flags`` holds the given values by key. ``other_keys`` returns the keys of other services that may share the
-    file. All problems are reported in one ConfigError, one line each.
+    ``flags`` holds the given values by key. Of ``files``, a later one overrides single keys of those before it.
+    ``other_keys`` returns the keys of other services that may share a file. All problems are reported in one
+    ConfigError, one line each.
     """
     sections = tuple(sections)
-    in_file = read_file(file) if file else {}
+    in_files = {key: (value, file) for file in files for key, value in read_file(file).items()}
     problems: list[str] = []
     values: dict[str, Resolved] = {}
     known = [s for section in sections for s in section.settings()]
     for declared in known:
-        given, origin = _given(declared, flags, environment, in_file, file)
+        given, origin = _given(declared, flags, environment, in_files)
         try:
             values[declared.key] = Resolved(given if origin == "default" else declared.parse(given), origin)
         except ValueError as error:
             problems.append(f"{_where(declared, origin)}: {error}")
     problems += _removed_variables(environment, {name for s in known for name in s.environment})
-    problems += _unknown_keys(in_file, [s.key for s in known], other_keys, file)
+    problems += _unknown_keys(in_files, [s.key for s in known], other_keys)
     if problems:
         raise ConfigError("\n".join(problems))
-    return Config(sections, values, file)
+    return Config(sections, values, tuple(files))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensionSettings:
+    """Which extensions of the site are loaded."""
+
+    load: tuple[str, ...] = setting(
+        (),
+        "Extension of this site to load, by the name of its entry point; nothing else of installed packages is "
+        "imported; repeatable.",
+        parse=parse_list,
+        metavar="NAME",
+    )
+
+
+EXTENSIONS = Section(name="extensions", type=ExtensionSettings, has_flags=False)
+
+
+def named_extensions(files: Sequence[Path], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names in the configuration, which decide what other settings there are."""
+    declared = next(EXTENSIONS.settings())
+    own = {name: environment[name] for name in declared.environment if name in environment}
+    keys = {key for file in files for key in read_file(file)}
+    config = load((EXTENSIONS,), flags={}, environment=own, files=files, other_keys=lambda: keys)
+    return config.of(ExtensionSettings).load
+
+
+def find_files(
+    *names: str, home: str = "", system: Path = SYSTEM_FOLDER, is_root: bool | None = None
+) -> tuple[Path, ...]:
+    """Return the configuration files that are read without being named: the site's, then that of the user.
+
+    The first of ``names`` that the site has is its file. The others are files of other services: a user who may not
+    read one of them goes without it. Root reads no file of a home folder, which sudo may leave to another user. Nor
+    is one read in a home that this user may not enter: runuser and sudo may leave HOME as it was.
+    """
+    is_root = os.geteuid() == 0 if is_root is None else is_root
+    found = []
+    for name in names:
+        site = system / f"{name}.toml"
+        if _is_usable(site) and (name == names[0] or os.access(site, os.R_OK)):
+            found.append(site)
+            break
+    own = Path(home) / ".config" / "slurmscope" / f"{names[0]}.toml"
+    if home.startswith("/") and not is_root and _is_usable(own, owners=(0, os.geteuid())):
+        found.append(own)
+    return tuple(found)
+
+
+def _is_usable(path: Path, owners: Collection[int] = ()) -> bool:
+    """Return whether there is such a file; raise a ConfigError if it is not one that may be read unasked."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        if owners and isinstance(error, PermissionError):
+            return False
+        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        # A pipe would block for ever.
+        raise ConfigError(f"configuration file {path} is not a regular file; remove it, or use --config.file")
+    if status.st_mode & stat.S_IWOTH or (owners and status.st_uid not in owners):
+        raise ConfigError(f"configuration file {path} can be changed by another user; correct its owner and mode")
+    return True
 
 
 def find_replacement(key: str) -> str:
@@ -145,6 +219,8 @@ def find_replacement(key: str) -> str:
 
 def read_file(path: Path) -> dict[str, object]:
     """Read a TOML file as a flat mapping from dotted key to value."""
+    import tomllib
+
     try:
         with path.open("rb") as stream:
             data = stream.read(FILE_SIZE_LIMIT_BYTES + 1)
@@ -182,16 +258,16 @@ def _given(
     declared: Setting,
     flags: Mapping[str, object],
     environment: Mapping[str, str],
-    in_file: Mapping[str, object],
-    file: Path | None,
+    in_files: Mapping[str, tuple[object, Path]],
 ) -> tuple[Any, str]:
     if declared.key in flags:
         return flags[declared.key], "flag"
     for name in declared.environment:
         if name in environment and (environment[name] or _has_empty_value(declared)):
             return environment[name], name
-    if declared.key in in_file:
-        return in_file[declared.key], str(file)
+    if declared.key in in_files:
+        value, file = in_files[declared.key]
+        return value, str(file)
     return declared.default, "default"
 
 
@@ -216,15 +292,17 @@ def _removed_variables(environment: Mapping[str, str], known: Collection[str]) -
 
 
 def _unknown_keys(
-    in_file: Mapping[str, object], known: Sequence[str], other_keys: Callable[[], Iterable[str]], file: Path | None
+    in_files: Mapping[str, tuple[object, Path]], known: Sequence[str], other_keys: Callable[[], Iterable[str]]
 ) -> Iterator[str]:
-    if in_file.keys() <= set(known):
+    if in_files.keys() <= set(known):
         return
     candidates = {*known, *other_keys()}
-    for key in in_file:
+    for key, (_, file) in in_files.items():
         if key not in candidates and (use := find_replacement(key)):
             yield f"{key} in {file} was removed: {use}"
         elif key not in candidates:
+            import difflib
+
             nearest = difflib.get_close_matches(key, candidates, n=1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             yield f"{file}: unknown key {key!r}{hint}"
@@ -236,3 +314,18 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, objec
             yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+def read_password(path: Path) -> str:
+    """Return the first line of a password file; raise ConfigError without any of it."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_PASSWORD_LIMIT_BYTES + 1)
+        line = data.decode().partition("\n")[0].rstrip("\r")
+    except OSError as error:
+        raise ConfigError(f"cannot read the password file {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"the password file {path} is not UTF-8") from None
+    if not line or len(data) > _PASSWORD_LIMIT_BYTES:
+        raise ConfigError(f"the password file {path} is empty or longer than {_PASSWORD_LIMIT_BYTES} bytes")
+    return line

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limit how often something may happen: a burst at once, then a steady rate."""
+"""Limit how often something may happen: a burst at once, then a steady rate; after failures with longer pauses."""
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -41,17 +43,47 @@ class TokenBuckets:
             return 0.0
         with self._lock:
             now = self._clock()
-            tokens, filled_at = self._buckets.pop(key, (self._burst, now))
-            tokens = min(self._burst, tokens + (now - filled_at) * self._per_second)
+            tokens = self._tokens(key, now)
             wait_seconds = max(0.0, (count - tokens) / self._per_second)
-            self._buckets[key] = (tokens if wait_seconds else tokens - count, now)
-            self._drop_unused(now)
+            self._keep(key, tokens if wait_seconds else tokens - count, now)
             return wait_seconds
 
-    def _drop_unused(self, now: float) -> None:
-        full_since = now - self._burst / self._per_second
+    def left(self, key: Hashable = None) -> float:
+        """Return how many tokens there are; less than none after more was spent."""
+        with self._lock:
+            return self._tokens(key, self._clock())
+
+    def spend(self, count: float, key: Hashable = None, *, most_debt: float = math.inf) -> None:
+        """Take tokens, whether there are enough or not."""
+        with self._lock:
+            now = self._clock()
+            self._keep(key, max(self._tokens(key, now) - count, -most_debt), now)
+
+    def _tokens(self, key: Hashable, now: float) -> float:
+        tokens, filled_at = self._buckets.get(key, (self._burst, now))
+        return min(self._burst, tokens + (now - filled_at) * self._per_second)
+
+    def _keep(self, key: Hashable, tokens: float, now: float) -> None:
+        self._buckets[key] = (tokens, now)
+        self._buckets.move_to_end(key)
         while self._buckets:
-            _, used_at = next(iter(self._buckets.values()))
-            if used_at > full_since and len(self._buckets) <= self._max_keys:
+            oldest = next(iter(self._buckets))
+            if len(self._buckets) <= self._max_keys and self._tokens(oldest, now) < self._burst:
                 return
-            self._buckets.popitem(last=False)
+            del self._buckets[oldest]
+
+
+def random_share() -> float:
+    """Return a number from 0 to less than 1; the module ``random`` costs 1 MB that agents do not need."""
+    return int.from_bytes(os.urandom(4), "big") / 2**32
+
+
+def backoff_seconds(
+    failures: int, first_seconds: float, longest_seconds: float, random: Callable[[], float] = random_share
+) -> float:
+    """Return the pause after so many failures in a row: doubled each time up to the longest, then cut by up to half.
+
+    The cut is random: thousands of nodes must not retry at the same moment.
+    """
+    pause_seconds = min(first_seconds * (1 << min(failures - 1, 32)), longest_seconds)
+    return pause_seconds * (0.5 + 0.5 * random())

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from slurmscope.core.units import parse_bytes
+from slurmscope.core.units import MIB, parse_bytes
 
 NOTHING = frozenset({"", "(null)", "N/A", "none"})
 """What Slurm prints where there is no resource."""
@@ -140,15 +140,12 @@ def _count_once(amounts: Mapping[str, int]) -> tuple[Gres, ...]:
     return as_gres(typed.items())
 
 
-_MIB = 1024 * 1024
-
-
 def unit_of(tres: str) -> int:
     """Return what one counted piece of a resource is in base units: 1 MiB of memory is 1,048,576 bytes.
 
     These three are the resources whose numbers Slurm prints with M, G or T where it prints units.
     """
-    return _MIB if tres in ("mem", "gres/gpumem") or tres.startswith("bb/") else 1
+    return MIB if tres in ("mem", "gres/gpumem") or tres.startswith("bb/") else 1
 
 
 def parse_minutes(text: str) -> dict[str, float]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
 
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
+MIB, GIB = 1 << 20, 1 << 30
 
 _DURATION = re.compile(r"(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -70,7 +70,9 @@ def parse_time_limit(text: str) -> int:
 def format_duration(seconds: float) -> str:
     """Format a duration so that :func:`parse_seconds` returns the same number: ``14d``, ``1h30m``, ``0.5s``."""
     if not float(seconds).is_integer():
-        # repr may use an exponent, which parse_seconds does not accept.
+        # Imported here: node agents do without. repr may use an exponent, which parse_seconds does not accept.
+        from decimal import Decimal
+
         return f"{Decimal(repr(seconds)):f}s"
     rest, parts = int(seconds), ""
     for unit, unit_seconds in _WHOLE_UNITS:
@@ -137,13 +139,19 @@ def format_count(amount: float | None) -> str:
     return f"{amount:.{1 if abs(amount) >= 10 else 2}f}".rstrip("0").rstrip(".")
 
 
+def format_hours(seconds: float | None) -> str:
+    """Format hours of cores or GPUs; a minute of one core is not shown as zero."""
+    hours = None if seconds is None else seconds / HOUR_SECONDS
+    return "under 0.01" if hours is not None and 0 < hours < 0.005 else format_count(hours)
+
+
 def format_ratio(ratio: float | None) -> str:
     """Format a ratio as a percentage; tiny values are not shown as zero."""
     if ratio is None or not math.isfinite(ratio):
         return NOT_MEASURED
     percent = ratio * 100
     if 0 < percent < 0.1:
-        return "under 0.1 %"
+        return "<0.1 %"
     return f"{percent:,.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
 
 
@@ -153,6 +161,10 @@ def format_energy(joules: float | None) -> str:
         return NOT_MEASURED
     amount, unit = (joules / 3.6e6, "kWh") if joules >= 3.6e6 else (joules / 3600, "Wh")
     return f"{amount:,.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
+
+
+def format_power(watts: float | None) -> str:
+    return NOT_MEASURED if watts is None or not math.isfinite(watts) else f"{format_count(watts)} W"
 
 
 def format_seconds(seconds: float | None) -> str:

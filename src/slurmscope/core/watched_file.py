@@ -44,6 +44,11 @@ class WatchedFile(Generic[T]):
             assert self.last_good is not None  # noqa: S101 - loaded without a failure
             return self.last_good
 
+    def reload(self) -> T:
+        """Load the current files, changed or not."""
+        with self._lock:
+            return self._reload()
+
     def _is_due(self) -> bool:
         can_retry = self.last_good is None or self._failure is not None
         if can_retry and self._clock() - self._tried_at >= RETRY_SECONDS:

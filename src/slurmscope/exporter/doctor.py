@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
-import contextlib
+import importlib
+import os
+import platform
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from slurmscope.core.check import Check
+from slurmscope.core.config import Config
 from slurmscope.core.errors import ConfigError
+from slurmscope.core.log import escape
+from slurmscope.core.units import format_bytes
 from slurmscope.exporter.collector import Collector
 from slurmscope.exporter.feature import OpenFeatures
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.server.webconfig import TlsSettings, read_web_config
 
 CERTIFICATE_ADVICE = "renew the certificate, or correct cert_file and key_file in the file that web.config.file names"
-_TURNS = 10
 
 
 def check_certificate(web_config_file: Path | None) -> Iterator[Check]:
@@ -35,36 +40,65 @@ def check_certificate(web_config_file: Path | None) -> Iterator[Check]:
 
 
 def find_expiry(settings: TlsSettings) -> str:
-    """Return the date of expiry; raise ConfigError for files that cannot be used or are not valid now.
-
-    A client that trusts this very certificate connects to a server that has it, in memory: the ssl module decodes
-    only certificates that it has verified.
-    """
+    """Return the date of expiry; raise ConfigError for files that cannot be used or are not valid now."""
     import ssl
 
-    from slurmscope.http.server.tls import TlsServer, load_identity, open_pem
+    from slurmscope.http.server.tls import TlsServer, read_not_after
 
     TlsServer(settings)  # raises an error that names the file
-    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_identity(server_context, settings)
-    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client_context.check_hostname = False
-    client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    with open_pem(settings.cert_file, settings.cert) as cert_path:
-        client_context.load_verify_locations(cert_path)
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = server_context.wrap_bio(to_server, to_client, server_side=True)
-    client = client_context.wrap_bio(to_client, to_server)
     try:
-        for _ in range(_TURNS):
-            for side in (client, server):
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    side.do_handshake()
+        return read_not_after(settings) or "an unknown date"
     except ssl.SSLCertVerificationError as error:
         raise ConfigError(f"{settings.cert_file or 'cert'}: {error.verify_message}") from error
     except ssl.SSLError as error:
         raise ConfigError(f"{settings.cert_file or 'cert'}: {error.reason}") from error
-    return str((client.getpeercert() or {}).get("notAfter", "an unknown date"))
+
+
+LOW_BYTES = 64 * 1024 * 1024
+DISK_ADVICE = "make room: until then nothing is written there, and what is new is lost or waits"
+PYTHON_ADVICE = (
+    "this Python was built without what these modules need: use that of the distribution, or build it again with the "
+    "headers of OpenSSL, SQLite, zlib and libffi"
+)
+
+
+def check_python(modules: Iterable[str]) -> Iterator[Check]:
+    """Yield a check if modules of the standard library are missing, as in a Python that was built from source."""
+    missing = []
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            missing.append(module)
+    if missing:
+        message = f"Python {platform.python_version()} at {sys.executable} has no module {', '.join(missing)}"
+        yield Check(name="python", is_good=False, message=message, advice=PYTHON_ADVICE)
+
+
+def written_folders(config: Config) -> set[Path]:
+    """Return the folders that an exporter with these settings writes to."""
+    keys = {declared.key for declared in config.settings()}
+    values = {key: config.values[key].value for key in _WRITTEN if key in keys}
+    return {path if _WRITTEN[key] else path.parent for key, path in values.items() if isinstance(path, Path)}
+
+
+_WRITTEN = {"completions.state-file": False, "output.textfile": False, "sd.file": False, "push-inbox.directory": True}
+"""Settings with paths that are written to; whether they are those of folders."""
+
+
+def check_disk(folders: Iterable[Path]) -> Iterator[Check]:
+    """Check that there is room and that there are inodes for files; a folder that is missing is reported elsewhere."""
+    for folder in sorted(folders):
+        try:
+            found = os.statvfs(folder)
+        except OSError:
+            continue
+        free_bytes = found.f_bavail * found.f_frsize
+        has_files = not found.f_files or found.f_favail > 0
+        is_good = has_files and free_bytes >= min(LOW_BYTES, found.f_blocks * found.f_frsize // 10)
+        message = f"{format_bytes(free_bytes)} free in {escape(str(folder))}"
+        message += "" if has_files else ", but no inode for another file"
+        yield Check(name="disk", is_good=is_good, message=message, advice="" if is_good else DISK_ADVICE)
 
 
 TIMEOUT_SECONDS = 60.0

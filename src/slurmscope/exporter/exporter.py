@@ -23,15 +23,21 @@ from slurmscope.core.log import fields
 from slurmscope.core.process import Signals, settle_memory, shorten_thread_turns
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.feature import Feature, OpenFeatures, OwnPage, collectors_of, open_features
-from slurmscope.exporter.output_settings import OutputSettings, WebSettings
+from slurmscope.exporter.outputs import PushGateway, remove_stale_parts, write_textfile
 from slurmscope.exporter.page import EnabledCollector, PageService
-from slurmscope.exporter.profiles import ReportMetrics, wanted_metrics, wanted_samples
-from slurmscope.exporter.push import PushGateway
 from slurmscope.exporter.reading import PushedPage
 from slurmscope.exporter.self_metrics import SelfMetrics, adapt_to_textfile
-from slurmscope.exporter.settings import LogSettings, MetricsSettings, Switch
-from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
-from slurmscope.http.server.app import ExporterApp, Route, ScrapeRequest
+from slurmscope.exporter.settings import (
+    LogSettings,
+    MetricsSettings,
+    OutputSettings,
+    ReportMetrics,
+    Switch,
+    WebSettings,
+    wanted_metrics,
+    wanted_samples,
+)
+from slurmscope.http.server.app import Audience, ExporterApp, Route, ScrapeRequest
 from slurmscope.http.server.server import Server
 from slurmscope.metrics.family import Family, Metric
 from slurmscope.metrics.guard import Guard
@@ -158,7 +164,7 @@ class RunningExporter:
         """Export the request counters and the web configuration state of this server."""
         self._server = server
         self._self_metrics.requests = server.counters
-        self._self_metrics.is_web_config_good = lambda: server.is_config_good
+        self._self_metrics.gate = server.rules
 
     def close(self) -> None:
         self.features.close()
@@ -166,6 +172,8 @@ class RunningExporter:
     def reload(self) -> None:
         """Load the configuration again; an invalid one changes nothing but the metric that reports it."""
         before = self.features
+        if self._server:
+            self._server.accept_config()
         try:
             config = self._exporter.load()
             self._build(config)
@@ -213,7 +221,7 @@ def run_once(exporter: Exporter, stream: IO[bytes]) -> int:
     config = exporter.load()
     configure_log(config)
     with closing(RunningExporter(exporter, config)) as running:
-        blocks, is_success = running.service.expose_once(Format.TEXT)
+        blocks, is_success = running.service.expose_once(Format.TEXT, audience=Audience.ADMITTED)
         for block in blocks:
             stream.write(block)
         stream.flush()

@@ -15,7 +15,7 @@ from slurmscope.core.config import Config
 from slurmscope.core.settings import Section
 from slurmscope.exporter.collector import Collector, Reading, Role, declared_readings
 from slurmscope.exporter.reading import PushedPage, SharedReading, Snapshot
-from slurmscope.http.server.app import Route
+from slurmscope.http.server.app import Audience, Route
 from slurmscope.metrics.family import Family, Metric
 
 
@@ -26,13 +26,13 @@ class Running:
     ``start`` begins to serve; it is called once, with the ``state`` of the same feature before a reload, which may be
     taken over. Without ``start``, as for ``--once`` and ``doctor``, a feature only reads. ``families`` takes whether
     each requested collector succeeded on fresh readings. ``hidden_labels`` takes the monotonic time until which it may
-    wait. ``is_output`` is True if the page is sent elsewhere, so that no HTTP server is needed.
+    wait, and who reads the page. ``is_output`` is True if the page is sent elsewhere, so that no HTTP server is needed.
     """
 
     readings: tuple[SharedReading, ...] = ()
     routes: Callable[[], Mapping[str, Route]] = dict
     families: Callable[[Mapping[str, bool]], Iterable[Family]] = lambda _: ()
-    hidden_labels: Callable[[float], frozenset[str]] = lambda _: frozenset()
+    hidden_labels: Callable[[float, Audience], frozenset[str]] = lambda _, __: frozenset()
     checks: Callable[[], Iterable[Check]] = tuple
     pushed: Callable[[], PushedPage] | None = None
     is_receiving: Callable[[], bool] = lambda: False
@@ -68,7 +68,7 @@ class Host:
     declared: Mapping[str, Reading]
     is_wanted: Callable[[Metric], bool]
     readings: Mapping[str, SharedReading]
-    hidden_labels: Callable[[float], frozenset[str]]
+    hidden_labels: Callable[[float, Audience], frozenset[str]]
     page: OwnPage
     sources: object = None
 
@@ -132,9 +132,9 @@ class OpenFeatures:
         """Wait for several sources that are being read, until the given monotonic time."""
         return {name: self.readings[name].wait(until) for name in sorted(set(names))}
 
-    def hidden_labels(self, until: float) -> frozenset[str]:
-        """Return, before the given monotonic time, the labels whose metrics must not be exported."""
-        return frozenset().union(*(part.hidden_labels(until) for part in self._all()))
+    def hidden_labels(self, until: float, audience: Audience) -> frozenset[str]:
+        """Return, before the given monotonic time, the labels whose metrics these readers must not get."""
+        return frozenset().union(*(part.hidden_labels(until, audience) for part in self._all()))
 
     def routes(self) -> dict[str, Route]:
         return {path: route for part in self._all() for path, route in part.routes().items()}

@@ -8,7 +8,6 @@ made fresh for every scrape; gzip allows the two to be sent one after the other.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +20,8 @@ from slurmscope.core.log import fields
 from slurmscope.exporter.collector import Collector
 from slurmscope.exporter.feature import OpenFeatures
 from slurmscope.exporter.reading import PushedPage, Snapshot
-from slurmscope.http.server.app import ScrapeRequest, UnknownCollector
+from slurmscope.http.server.app import Audience, ScrapeRequest, UnknownCollector
+from slurmscope.http.server.page_slots import TurnLock
 from slurmscope.metrics.family import Family, Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, end, write
@@ -135,15 +135,15 @@ class PageService:
         self._self_families = self_families
         self._is_wanted = is_wanted
         self._narrow = narrow
-        self._building = threading.Lock()
+        self._building = TurnLock()
         self._pages: dict[PageKey, CachedPage] = {}
 
     def scrape(self, request: ScrapeRequest) -> Iterable[bytes]:
         """Return the page in blocks, within the client's deadline."""
         collectors = self._select(request.include, request.exclude)
         until = time.monotonic() + (request.deadline_seconds or DEFAULT_DEADLINE_SECONDS)
-        page_input = self._read(collectors, until)
-        page = self._page(request.format, page_input, until)
+        page_input = self._read(collectors, until, request.audience)
+        page = self._page(request, page_input, until)
         # A client that wants some collectors only wants nothing else.
         pushed = self._features.pushed() if request.include is None else PushedPage()
         families = self._own_families(page_input, page.outcomes)
@@ -152,13 +152,15 @@ class PageService:
             return [*page.blocks, *pushed.blocks, zlib.compress(own, level=1, wbits=31)]
         return chain(decompressed(page.blocks), decompressed(pushed.blocks), (own,))
 
-    def expose_once(self, format: Format, adapt: Adapt = iter) -> tuple[Iterator[bytes], Mapping[str, bool]]:
+    def expose_once(
+        self, format: Format, adapt: Adapt = iter, audience: Audience = Audience.HERE
+    ) -> tuple[Iterator[bytes], Mapping[str, bool]]:
         """Return a page that is not cached, in blocks, and the success of each collector.
 
         ``adapt`` changes families before they are written.
         """
         until = time.monotonic() + DEFAULT_DEADLINE_SECONDS
-        page_input = self._read(self.collectors, until)
+        page_input = self._read(self.collectors, until, audience)
         with self._locked(until):
             page = self._build(format, page_input, adapt)
         own = write(adapt(self._own_families(page_input, page.outcomes)), format)
@@ -166,7 +168,7 @@ class PageService:
 
     def collect_once(self, deadline_seconds: float) -> list[Family]:
         until = time.monotonic() + deadline_seconds
-        page_input = self._read(self.collectors, until)
+        page_input = self._read(self.collectors, until, Audience.HERE)
         outcomes: dict[str, CollectorOutcome] = {}
         with self._locked(until):
             families = list(self._families(page_input, outcomes))
@@ -180,27 +182,27 @@ class PageService:
         wanted = names if include is None else include
         return tuple(enabled for enabled in self.collectors if enabled.name in wanted - exclude)
 
-    def _read(self, collectors: tuple[EnabledCollector, ...], until: float) -> PageInput:
+    def _read(self, collectors: tuple[EnabledCollector, ...], until: float, audience: Audience) -> PageInput:
         needs = [name for enabled in collectors for name in enabled.collector.reading_names]
         # Before waiting: what is hidden must be known although other sources use up the time.
         self._features.request(needs)
-        hidden_labels = self._features.hidden_labels(until)
+        hidden_labels = self._features.hidden_labels(until, audience)
         snapshots = self._features.wait(needs, until)
         return PageInput(collectors=collectors, snapshots=snapshots, hidden_labels=hidden_labels)
 
-    def _page(self, format: Format, page_input: PageInput, until: float) -> CachedPage:
-        key = page_input.key(format)
-        with self._locked(until):
+    def _page(self, request: ScrapeRequest, page_input: PageInput, until: float) -> CachedPage:
+        key = page_input.key(request.format)
+        with self._locked(until, request.group):
             page = self._pages.get(key)
             if page is None:
                 self._evict_pages()
-                page = self._pages[key] = self._build(format, page_input)
+                page = self._pages[key] = self._build(request.format, page_input)
             return page
 
     @contextmanager
-    def _locked(self, until: float) -> Iterator[None]:
+    def _locked(self, until: float, group: str = "") -> Iterator[None]:
         """Let one thread at a time run the collectors, because the guard is shared."""
-        if not self._building.acquire(timeout=max(0.0, until - time.monotonic())):
+        if not self._building.acquire(group, max(0.0, until - time.monotonic())):
             raise Busy("the page is still being built for another scrape")
         try:
             yield
@@ -235,14 +237,20 @@ class PageService:
             self._narrow(family)
             for enabled in page_input.served
             for family in run_collector(enabled, page_input.snapshots, outcomes)
-            if self._is_wanted(family.metric) and page_input.hidden_labels.isdisjoint(family.metric.labels)
+            if self._is_shown(family.metric, page_input)
         )
         return self._guard.admit(families)
 
+    def _is_shown(self, metric: Metric, page_input: PageInput) -> bool:
+        return self._is_wanted(metric) and page_input.hidden_labels.isdisjoint(metric.labels)
+
     def _own_families(self, page_input: PageInput, outcomes: Mapping[str, CollectorOutcome]) -> Iterator[Family]:
-        """Yield the families about slurmscope itself; with a guard of their own, because nothing is dropped here."""
+        """Yield the families about slurmscope itself, and those of features, which may name users and jobs.
+
+        They have a guard of their own, because none of them is dropped for a limit on series.
+        """
         families = self._self_families(page_input.health(outcomes))
-        return Guard().admit(family for family in families if self._is_wanted(family.metric))
+        return Guard().admit(family for family in families if self._is_shown(family.metric, page_input))
 
 
 def run_collector(

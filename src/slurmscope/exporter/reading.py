@@ -9,6 +9,7 @@ continues.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -72,15 +73,17 @@ class SharedReading:
         keep_seconds: float = 300.0,
         retry_seconds: float | None = None,
         advice: str = "",
+        patience_seconds: float = math.inf,
         clock: Clock | None = None,
     ) -> None:
         """Take the function that reads; ``keep_seconds`` is how long a value is served while reading fails.
 
         A failed read is repeated after ``retry_seconds``, by default after the interval. ``advice`` is what to do then,
-        where that for the reason of the failure does not help.
+        where that for the reason of the failure does not help. No caller waits longer than ``patience_seconds``.
         """
         self.name = name
         self.advice = advice
+        self.patience_seconds = patience_seconds
         self.interval_seconds = interval_seconds
         self.keep_seconds = keep_seconds
         self.retry_seconds = interval_seconds if retry_seconds is None else retry_seconds
@@ -113,6 +116,7 @@ class SharedReading:
         A value older than ``keep_seconds`` is withheld as outdated.
         """
         with self._changed:
+            until = min(until, self._clock.monotonic() + self.patience_seconds)
             while self._is_reading:
                 remaining = until - self._clock.monotonic()
                 if remaining <= 0:
@@ -147,12 +151,16 @@ class SharedReading:
             value = self._read()
         except SlurmscopeError as error:
             reason = error.reason if isinstance(error, SourceError) else "failed"
-            logger.error("reading failed", extra=fields(self.name, reading=self.name, reason=reason, error=str(error)))
+            # The reason is part of the key: another one is logged although the last was logged this hour.
+            key = f"{self.name} {reason}"
+            logger.error("reading failed", extra=fields(key, reading=self.name, reason=reason, error=str(error)))
             self._finish(started, None, str(error), reason)
         except Exception as error:  # a bug in a reader affects its own reading only
             logger.exception("reading failed", extra=fields(self.name, reading=self.name))
             self._finish(started, None, repr(error), "bug")
         else:
+            if self.last_error is not None:
+                logger.info("reading works again", extra=fields(self.name, reading=self.name))
             self._finish(started, value, None, "")
 
     def _finish(self, started: float, value: object, error: str | None, reason: str) -> None:
@@ -187,7 +195,12 @@ KEEP_INTERVALS = 3
 
 
 def open_reading(
-    declared: Reading, sources: object, *, shortest_seconds: float, slow_seconds: float = SLOW_SECONDS
+    declared: Reading,
+    sources: object,
+    *,
+    shortest_seconds: float,
+    slow_seconds: float = SLOW_SECONDS,
+    patience_seconds: float = math.inf,
 ) -> SharedReading:
     """Make the reading of a declared one; it is read at most once in ``shortest_seconds``."""
     interval_seconds = max(shortest_seconds, declared.every_seconds * slow_seconds / SLOW_SECONDS)
@@ -199,4 +212,5 @@ def open_reading(
         keep_seconds=max(KEEP_SECONDS, KEEP_INTERVALS * interval_seconds) if keep_seconds is None else keep_seconds,
         retry_seconds=None if retry_seconds is None else max(shortest_seconds, retry_seconds),
         advice=declared.advice,
+        patience_seconds=patience_seconds,
     )

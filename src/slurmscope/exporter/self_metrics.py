@@ -10,10 +10,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from slurmscope.exporter.collector import Role
 from slurmscope.exporter.feature import OpenFeatures
 from slurmscope.exporter.page import CollectorHealth
 from slurmscope.exporter.reading import SharedReading
+from slurmscope.http.server.gate import Gate
 from slurmscope.metrics.family import Family, Labels, counter, gauge, info
 from slurmscope.metrics.guard import Guard
 
@@ -85,6 +87,18 @@ WEB_CONFIG = gauge(
     "slurmscope_web_config_successful",
     "1 if the web configuration file and its certificates are valid, 0 if all requests are refused.",
 )
+CERTIFICATE = gauge(
+    "slurmscope_certificate_expiry_timestamp_seconds",
+    "Unix time at which the certificate that this server shows expires; absent without TLS.",
+)
+EXTENSION = info(
+    "slurmscope_extension_info", "Extension of this site that the configuration names.", "extension", "version"
+)
+EXTENSION_ERRORS = counter(
+    "slurmscope_extension_errors_total",
+    "Failures of an extension that is not used or raised an error; those of its collectors have their own metrics.",
+    "extension",
+)
 RELOAD = gauge("slurmscope_config_last_reload_successful", "1 if the last configuration reload succeeded.")
 RELOAD_TIME = gauge(
     "slurmscope_config_last_reload_timestamp_seconds", "Unix time at which the active configuration was loaded."
@@ -105,7 +119,8 @@ OPEN_FILES_LIMIT = gauge("process_max_fds", "Maximum number of open file descrip
 READING_METRICS = (AGE, READ_DURATION, READS, READ_ERRORS)
 PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, VIRTUAL_LIMIT, START, OPEN_FILES, OPEN_FILES_LIMIT, RECEIVED, SENT)
 SELF_METRICS = (
-    BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD, RELOAD_TIME,
+    BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, CERTIFICATE, EXTENSION,
+    EXTENSION_ERRORS, RELOAD, RELOAD_TIME,
     *PROCESS_METRICS,
 )  # fmt: skip
 
@@ -117,7 +132,8 @@ class SelfMetrics:
     features: OpenFeatures
     guard: Guard
     requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    is_web_config_good: Callable[[], bool] | None = None
+    gate: Gate | None = None
+    """The web configuration, where a file of it is set."""
     is_config_good: bool = True
     config_time_seconds: float | None = None
 
@@ -130,8 +146,11 @@ class SelfMetrics:
         yield from self.features.families(health.is_success)
         yield Family(DROPPED, dict(sorted(self.guard.dropped.items())))
         yield Family(REQUESTS, dict(sorted(self.requests.items())))
-        if self.is_web_config_good is not None:
-            yield Family(WEB_CONFIG, {(): float(self.is_web_config_good())})
+        if self.gate is not None:
+            rules = self.gate()
+            yield Family(WEB_CONFIG, {(): float(not rules.is_closed)})
+            if rules.tls is not None and rules.tls.expiry_seconds is not None:
+                yield Family(CERTIFICATE, {(): rules.tls.expiry_seconds})
         yield Family(RELOAD, {(): float(self.is_config_good)})
         if self.config_time_seconds is not None:
             yield Family(RELOAD_TIME, {(): self.config_time_seconds})
@@ -167,14 +186,14 @@ def process_families() -> Iterator[Family]:
     """Yield the standard process metrics; nothing if procfs cannot be read."""
     try:
         stat = (PROC_SELF / "stat").read_bytes()
-        boot = PROC_STAT.read_bytes()
-        open_files = len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only, at every scrape
+        boot_seconds = _boot_seconds()
+        # From Linux 6.2 on, the size of the folder is the number; listing thousands would take milliseconds.
+        open_files = (PROC_SELF / "fd").stat().st_size or len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only
     except OSError:
         return
     # After the last parenthesis: the command name may contain any character.
     numbers = stat[stat.rindex(b")") + 2 :].split()
     ticks = os.sysconf("SC_CLK_TCK")
-    boot_seconds = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith(b"btime "))
     yield Family(CPU, {(): (int(numbers[11]) + int(numbers[12])) / ticks})
     yield Family(RESIDENT, {(): int(numbers[21]) * os.sysconf("SC_PAGE_SIZE")})
     yield Family(VIRTUAL, {(): int(numbers[20])})
@@ -184,6 +203,13 @@ def process_families() -> Iterator[Family]:
     yield Family(OPEN_FILES, {(): open_files})
     yield Family(OPEN_FILES_LIMIT, {(): resource.getrlimit(resource.RLIMIT_NOFILE)[0]})
     yield from _network_families()
+
+
+@functools.cache
+def _boot_seconds() -> int:
+    """Return when the machine started; the file has a line for each core, and is long."""
+    lines = PROC_STAT.read_bytes().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(b"btime "))
 
 
 def _network_families() -> Iterator[Family]:

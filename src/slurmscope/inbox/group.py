@@ -6,6 +6,17 @@ The content is one line of JSON and the page of the group::
     {"version": 1, "labels": {"job": "backup"}, "pushed_at": 1794801029.5, "failed_at": 0, "ttl_seconds": null}
     # TYPE backup_seconds gauge
     backup_seconds{instance="",job="backup"} 12.5
+
+::
+
+    MetricFamily { string name = 1; string help = 2; MetricType type = 3; repeated Metric metric = 4; }
+    Metric       { repeated LabelPair label = 1; Gauge gauge = 2; Counter counter = 3; Summary summary = 4;
+                   Untyped untyped = 5; int64 timestamp_ms = 6; Histogram histogram = 7; }
+    Summary      { uint64 sample_count = 1; double sample_sum = 2; repeated Quantile quantile = 3; }
+    Histogram    { uint64 sample_count = 1; double sample_sum = 2; repeated Bucket bucket = 3; }
+
+Gauge, counter and untyped have their value in field 1; a label pair has name and value, a quantile both numbers, and a
+bucket its cumulative count and upper bound, in fields 1 and 2. Exemplars and native buckets are skipped.
 """
 
 from __future__ import annotations
@@ -17,18 +28,19 @@ import io
 import json
 import math
 import re
+import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.http.server.connection import GZIP
 from slurmscope.http.server.request import BadRequest, HttpRequest
-from slurmscope.inbox.protobuf import parse_delimited
 from slurmscope.inbox.pushed import TIMES, PushedFamily, complete, label_family
-from slurmscope.metrics.parse import MalformedPage, ParsedFamily, parse
-from slurmscope.metrics.write import Format
+from slurmscope.metrics.parse import MalformedPage, ParsedFamily, ParsedSample, Type, parse
+from slurmscope.metrics.write import Format, spell_number
 
 PREFIXES = ("/metrics/job/", "/metrics/job@base64/")
 LABELS_LIMIT = 30
@@ -38,6 +50,16 @@ _ROOT = "/metrics/"
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
 # What is not UTF-8 in a path arrives as this character.
 _REPLACEMENT = "\ufffd"
+_TYPES: dict[float, Type] = {0: Type.COUNTER, 1: Type.GAUGE, 2: Type.SUMMARY, 3: Type.UNKNOWN, 4: Type.HISTOGRAM}
+_VALUE_FIELDS = {Type.GAUGE: 2, Type.COUNTER: 3, Type.SUMMARY: 4, Type.UNKNOWN: 5, Type.HISTOGRAM: 7}
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
+_MAX_LABELS = 100
+"""Each bucket repeats the labels of its metric: a megabyte of them would be terabytes as text."""
+_VARINT, _DOUBLE, _BLOCK, _SINGLE = 0, 1, 2, 5
+
+Value = int | float | bytes
+Message = dict[int, list[Value]]
+"""The values of each field, in their order."""
 
 
 def parse_group_path(path: str, label_length_limit: int) -> dict[str, str]:
@@ -146,7 +168,7 @@ Key = tuple[tuple[str, str], ...]
 class Group:
     """The families of one group; times are seconds since 1970, 0 means never.
 
-    ``ttl_seconds`` is what the last push asked for.
+    ``ttl_seconds`` is what the last push requested.
     """
 
     labels: Mapping[str, str]
@@ -218,3 +240,137 @@ def _time(found: object) -> float:
     if not math.isfinite(seconds):
         raise ValueError
     return seconds
+
+
+def parse_delimited(body: bytes, *, sample_limit: int) -> tuple[ParsedFamily, ...]:
+    """Return the families of a push; raise MalformedAnswer if it is not one. Of a name given twice the last counts."""
+    families: dict[str, ParsedFamily] = {}
+    try:
+        for message in _messages(body):
+            family = _parse_family(_parse_message(message), sample_limit)
+            families[family.name] = family
+            sample_limit -= len(family.samples)
+    except (ValueError, IndexError, struct.error) as error:
+        raise MalformedAnswer("the body is not a list of metric families in protobuf, each after its length") from error
+    return tuple(families.values())
+
+
+def _messages(body: bytes) -> Iterator[bytes]:
+    position = 0
+    while position < len(body):
+        size, position = _varint(body, position)
+        yield _cut(body, position, size)
+        position += size
+
+
+def _parse_message(data: bytes) -> Message:
+    fields: Message = {}
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
+        value: Value
+        if tag & 7 == _VARINT:
+            value, position = _varint(data, position)
+        elif tag & 7 == _DOUBLE:
+            (value,) = struct.unpack_from("<d", data, position)
+            position += 8
+        elif tag & 7 == _BLOCK:
+            size, position = _varint(data, position)
+            value = _cut(data, position, size)
+            position += size
+        elif tag & 7 == _SINGLE:
+            value = _cut(data, position, 4)
+            position += 4
+        else:
+            raise ValueError("a group, which no message of metrics has")
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return a number and the position after it; IndexError if it is cut."""
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number & 0xFFFF_FFFF_FFFF_FFFF, position
+    raise ValueError("a number of more than ten bytes")
+
+
+def _cut(data: bytes, position: int, size: int) -> bytes:
+    if position + size > len(data):
+        raise ValueError("the message is cut")
+    return data[position : position + size]
+
+
+def _parse_family(fields: Message, sample_limit: int) -> ParsedFamily:
+    name, kind = _text(fields, 1), _TYPES.get(_number(fields, 3))
+    if kind is None:
+        raise ValueError("an unknown type")
+    if not _NAME.match(name):
+        raise MalformedAnswer(f"{name[:60]!a} is not the name of a metric")
+    found = (sample for metric in _blocks(fields, 4) for sample in _parse_metric(name, kind, metric))
+    samples = tuple(islice(found, sample_limit + 1))
+    if len(samples) > sample_limit:
+        raise MalformedAnswer("the push has too many samples")
+    return ParsedFamily(name=name, type=kind, help=_text(fields, 2), unit="", samples=samples)
+
+
+def _parse_metric(name: str, kind: Type, fields: Message) -> Iterator[ParsedSample]:
+    labels = _parse_labels(name, _blocks(fields, 1))
+    values = list(_blocks(fields, _VALUE_FIELDS[kind]))
+    if not values:
+        raise MalformedAnswer(f"a metric of {name} has another type than its family")
+    seconds = _number(fields, 6) / 1000 if 6 in fields else None
+    for suffix, more, number in _flat(kind, values[-1]):
+        yield ParsedSample(name + suffix, {**labels, **more}, number, seconds)
+
+
+def _flat(kind: Type, value: Message) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield suffix, further labels and number of each sample."""
+    if kind not in (Type.SUMMARY, Type.HISTOGRAM):
+        yield "", {}, _number(value, 1)
+        return
+    for part in _blocks(value, 3):
+        first, second = _number(part, 1), _number(part, 2)
+        if kind is Type.SUMMARY:
+            yield "", {"quantile": spell_number(first)}, second
+        else:
+            yield "_bucket", {"le": spell_number(second)}, first
+    yield "_sum", {}, _number(value, 2)
+    yield "_count", {}, _number(value, 1)
+
+
+def _parse_labels(metric: str, pairs: Iterable[Message]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        name = _text(pair, 1)
+        if not _LABEL.match(name) or name in labels:
+            raise MalformedAnswer(f"{metric} has a label that is not valid or given twice")
+        labels[name] = _text(pair, 2)
+        if len(labels) > _MAX_LABELS:
+            raise MalformedAnswer(f"{metric} has more than {_MAX_LABELS} labels")
+    return labels
+
+
+def _blocks(fields: Message, field: int) -> Iterator[Message]:
+    for value in fields.get(field, ()):
+        if not isinstance(value, bytes):
+            raise ValueError("a number where a message is expected")
+        yield _parse_message(value)
+
+
+def _number(fields: Message, field: int) -> float:
+    value = fields.get(field, [0])[-1]
+    if isinstance(value, bytes):
+        raise ValueError("bytes where a number is expected")
+    return float(value)
+
+
+def _text(fields: Message, field: int) -> str:
+    value = fields.get(field, [b""])[-1]
+    if not isinstance(value, bytes):
+        raise ValueError("a number where text is expected")
+    return value.decode()

@@ -24,11 +24,12 @@ from slurmscope.exporter.self_metrics import PROCESS_METRICS
 from slurmscope.exporter.settings import MetricsSettings
 from slurmscope.http.server.address import is_listed
 from slurmscope.http.server.app import Route
+from slurmscope.http.server.page_slots import TurnLock
 from slurmscope.http.server.request import BadRequest, HttpRequest
 from slurmscope.http.server.response import Response, Upload, text_response
 from slurmscope.inbox.group import PREFIXES, Group, parse_body, parse_group_path
 from slurmscope.inbox.pushed import FAILURE_TIME, PUSH_TIME, OwnMetrics, PushedFamily, time_family
-from slurmscope.inbox.store import GroupStore, InboxSettings
+from slurmscope.inbox.store import WAIT_SECONDS, GroupStore, InboxSettings
 from slurmscope.metrics.family import Family, Metric, counter, gauge
 
 logger = logging.getLogger(__name__)
@@ -89,10 +90,11 @@ _ACCEPTED = 202
 
 
 class PushEndpoint:
-    """Check who pushes, parse the push, and store it."""
+    """Check who pushes, parse the push, and store it; one at a time, since a parsed push takes up to 100 MB."""
 
     def __init__(self, store: GroupStore) -> None:
         self._store = store
+        self._turns = TurnLock()
         route = Route(answer=self.answer, find_upload=self.find_upload, methods=("PUT", "POST", "DELETE"))
         self.routes = dict.fromkeys(PREFIXES, route)
 
@@ -125,8 +127,13 @@ class PushEndpoint:
 
     def _push(self, request: HttpRequest, labels: dict[str, str]) -> None:
         limits = self._store.settings
-        families = parse_body(request, size_limit_bytes=limits.body_limit, sample_limit=limits.series_per_group)
-        self._store.push(labels, families, is_whole=request.method == "PUT", ttl_seconds=_asked_ttl(request))
+        if not self._turns.acquire(request.group, WAIT_SECONDS):
+            raise BadRequest(503, "The inbox is still storing other pushes.", "busy")
+        try:
+            families = parse_body(request, size_limit_bytes=limits.body_limit, sample_limit=limits.series_per_group)
+            self._store.push(labels, families, is_whole=request.method == "PUT", ttl_seconds=_asked_ttl(request))
+        finally:
+            self._turns.release()
 
     def _find_refusal(self, request: HttpRequest) -> BadRequest | None:
         if "origin" in request.headers:
@@ -212,7 +219,9 @@ def inbox_feature(find_reserved: Callable[[], Iterable[Metric]]) -> Feature:
         settings = host.config.of(InboxSettings)
         if not settings.enabled:
             return Running()
-        own = OwnMetrics(find_reserved(), shared=PROCESS_METRICS)
+        from slurmscope.jobs.queries import FOREIGN_METRICS
+
+        own = OwnMetrics(find_reserved(), shared=PROCESS_METRICS, others=FOREIGN_METRICS)
         inbox = Inbox(settings, own, label_length_limit=host.config.of(MetricsSettings).label_length_limit)
         return Running(
             routes=lambda: inbox.routes,

@@ -64,14 +64,18 @@ class PushedFamily:
 
 
 class OwnMetrics:
-    """Know the metrics of the exporter itself, which no push may change.
+    """Know the metrics that no push may change: those of the exporter itself, and those that reports trust.
 
     Some of them, such as ``process_open_fds``, are exported by every program: a pushed family of the same type may
     stand beside them.
     """
 
-    def __init__(self, metrics: Iterable[Metric], shared: Iterable[Metric]) -> None:
-        """Take all metrics that are exported, and those of them that may be pushed as well."""
+    def __init__(self, metrics: Iterable[Metric], shared: Iterable[Metric], others: Iterable[str] = ()) -> None:
+        """Take all metrics that are exported, those of them that may be pushed as well, and names of other exporters.
+
+        Reports read what others measured of a job: a push must not pass for that.
+        """
+        self._others = frozenset(others)
         self.shared = {metric.name: _TYPES[metric.kind] for metric in shared}
         self._names = frozenset(name for metric in metrics for name in used_names(metric))
 
@@ -79,6 +83,10 @@ class OwnMetrics:
         """Raise PushConflict if a family uses a name that is taken."""
         if _PROMETHEUS.match(family.name):
             raise PushConflict(f"{family.name} is a metric of Prometheus itself")
+        if ":" in family.name:
+            raise PushConflict(f"{family.name} is the name of a recording rule")
+        if taken := family.used_names & self._others:
+            raise PushConflict(f"{min(taken)} is a metric of another exporter, from which reports are made")
         if (shared := self.shared.get(family.name)) is not None:
             if shared is not family.type:
                 raise PushConflict(
@@ -108,6 +116,12 @@ def label_family(family: ParsedFamily, grouping: Mapping[str, str], label_length
             raise PushConflict(f"{_shown(series)} is pushed twice")
         samples[series] = spell_number(sample.value)
     return PushedFamily(family.name, family.type, family.help, samples)
+
+
+def text_length(family: ParsedFamily, grouping: Mapping[str, str]) -> int:
+    """Return about how long a family of a group is as text, without making that."""
+    shared = len(family.name) + sum(map(len, grouping)) + sum(map(len, grouping.values()))
+    return sum(shared + sum(map(len, s.labels)) + sum(map(len, s.labels.values())) for s in family.samples)
 
 
 def complete(family: ParsedFamily) -> ParsedFamily:

@@ -29,7 +29,7 @@ from slurmscope.core.errors import ConfigError, OutputError, SlurmscopeError
 from slurmscope.core.log import fields
 from slurmscope.core.settings import byte_size, duration, setting
 from slurmscope.core.units import parse_seconds
-from slurmscope.exporter.textfile import write_textfile
+from slurmscope.exporter.outputs import write_textfile
 from slurmscope.http.server.address import Network, parse_networks
 from slurmscope.http.server.request import BadRequest
 from slurmscope.inbox.group import Group, Key, key_of, parse_group
@@ -41,6 +41,7 @@ from slurmscope.inbox.pushed import (
     check_owners,
     find_related,
     label_family,
+    text_length,
 )
 from slurmscope.metrics.parse import ParsedFamily
 
@@ -69,13 +70,19 @@ class InboxSettings:
     size: int = byte_size(
         64 * 1024 * 1024,
         "Maximum size of all groups together, as text, with one series per 640 bytes. A push may have 1/32 of the "
-        "bytes and a tenth of the series; there may be a tenth as many groups as series.",
+        "bytes, an eighth of them as text with the labels of its group, and a tenth of the series; there may be a "
+        "tenth as many groups as series.",
     )
 
     @property
     def body_limit(self) -> int:
         """Return the maximum size of a push in bytes, also when decompressed."""
         return self.size // 32
+
+    @property
+    def text_limit(self) -> int:
+        """Return the maximum size of a push as text, in which each series has the labels of its group."""
+        return self.size // 8
 
     @property
     def series(self) -> int:
@@ -199,6 +206,9 @@ class GroupStore:
         with self._one_at_a_time():
             self._expire()
             before = self._groups.get(key_of(labels), Group(labels=dict(labels)))
+            # Before there is any: a few labels for thousands of series are hundreds of megabytes.
+            if sum(text_length(family, labels) for family in families) > self.settings.text_limit:
+                raise BadRequest(413, f"The push has more than {self.settings.text_limit} bytes as text.", "too_large")
             try:
                 pushed = {f.name: label_family(f, labels, self.label_length_limit) for f in families}
                 kept = {} if is_whole else {n: f for n, f in before.families.items() if n not in pushed}

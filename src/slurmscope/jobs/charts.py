@@ -12,18 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from statistics import fmean
+from typing import NamedTuple
 
-from slurmscope.jobs.curves import Aligned, AlignedValues, Combine, align, sum_over
+from slurmscope.jobs.curves import Aligned, Combine, align, sum_known, sum_over
 from slurmscope.jobs.measured_run import MeasuredRun, prepare_run
-from slurmscope.jobs.queries import TRACED_BY_NODE, TRACED_CURVES
-from slurmscope.jobs.report import MAX_CHART_POINTS, Chart, ChartLine
+from slurmscope.jobs.process_samples import label_processes, process_curves
+from slurmscope.jobs.queries import GPU_CURVES, TRACED_BY_NODE, TRACED_CURVES
+from slurmscope.jobs.report import MAX_CHART_POINTS, Chart, ChartLine, JobReport
 from slurmscope.jobs.resources import working_memory
 from slurmscope.jobs.rule import Subject
 from slurmscope.jobs.series import Measured, Series
 from slurmscope.jobs.summary import JobSummary
-from slurmscope.jobs.traced_processes import label_processes, process_curves
 
 MAX_LINES = 15
+FLAT_SHARE = 0.05
+_DETAILS = frozenset({"cpu_split", "cpu_core", "traced_cpu_node", "traced_memory_node"})
+"""Charts that show another one in more detail."""
 TRACED = "traced processes"
 AGENTS = "whole job, by node agents"
 
@@ -48,15 +52,23 @@ class _Plan:
 
 
 def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
-    """Make every chart that has data, in the order in which a page shows them."""
+    """Make every chart that has data, in the order in which a page shows them: of GPU jobs those of GPUs first.
+
+    Curves of each GPU replace the means of nodes.
+    """
     run = prepare_run(summary.record, measured, now_seconds=summary.end_seconds)
-    made = (_chart(plan, _aligned(plan, run, summary), summary) for plan in _PLANS)
-    return tuple(chart for chart in made if chart is not None)
+    replaced = {mean for each, mean in _MEANS_OF_NODES.items() if run.curves.get(each)}
+    made = (_chart(plan, _aligned(plan, run, summary), summary) for plan in _PLANS if plan.name not in replaced)
+    charts = [chart for chart in made if chart is not None]
+    return tuple(sorted(charts, key=lambda chart: chart.subject is not Subject.GPU))
 
 
 def align_chart(name: str, run: MeasuredRun, summary: JobSummary) -> Aligned:
     """Return the curves of a chart, with every line."""
     return _aligned(next(plan for plan in _PLANS if plan.name == name), run, summary)
+
+
+_MEANS_OF_NODES = {"gpu_busy": "gpu", "gpu_held_memory": "gpu_memory"}
 
 
 def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
@@ -69,10 +81,29 @@ def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
     if plan.name in TRACED_BY_NODE:
         return _traced_sum(plan, run)
     curves = tuple(series for series in run.curves.get(plan.name, ()) if series.labels != ("",))
+    if plan.name in GPU_CURVES:
+        return _by_gpu(curves, plan.combine)
     if plan.name == "cpu_core":
         own = {(node.node, core) for node in summary.nodes for core in node.core_seconds}
         curves = tuple(series for series in curves if series.labels in own)
     return align(curves, combine=plan.combine)
+
+
+def _by_gpu(curves: Iterable[Series], combine: Combine) -> Aligned:
+    """Return the curves of GPUs under their names for people; a job on one node needs no name of it."""
+    found = list(curves)
+    is_one_node = len({series.labels[0] for series in found}) < 2
+    named = [
+        Series((name_gpu(series.labels, is_one_node=is_one_node),), series.times, series.values) for series in found
+    ]
+    return align(named, combine=combine)
+
+
+def name_gpu(labels: Sequence[str], *, is_one_node: bool) -> str:
+    """Return the name of a GPU by its node, index and MIG instance: ``n1 GPU 0``."""
+    node, gpu, mig = labels
+    name = f"GPU {gpu} MIG {mig}" if mig else f"GPU {gpu}"
+    return name if is_one_node else f"{node} {name}"
 
 
 def _traced(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
@@ -92,14 +123,9 @@ def _traced_sum(plan: _Plan, run: MeasuredRun) -> Aligned:
     aligned = align(curves, combine=plan.combine)
     rows = {side: [values for key, values in aligned.rows.items() if key[0] == side] for side in sides}
     # A node without a traced process adds nothing; an agent without a value makes the sum unknown.
-    traced = tuple(_sum_known(column) for column in zip(*rows[TRACED], strict=True))
+    traced = tuple(sum_known(column) for column in zip(*rows[TRACED], strict=True))
     agents = sum_over(Aligned(aligned.times, {(str(place),): row for place, row in enumerate(rows[AGENTS])}))
     return Aligned(aligned.times, {(TRACED,): traced, (AGENTS,): agents})
-
-
-def _sum_known(column: AlignedValues) -> float | None:
-    known = [value for value in column if value is not None]
-    return math.fsum(known) if known else None
 
 
 def _working(run: MeasuredRun) -> Iterator[Series]:
@@ -151,6 +177,33 @@ def fold_lines(lines: Sequence[ChartLine]) -> tuple[ChartLine, ...]:
     )
 
 
+def is_flat(chart: Chart) -> bool:
+    """Return whether nothing happens in a chart: all of its values are within a twentieth of its scale."""
+    known = [value for line in chart.lines for value in line.values if value is not None and math.isfinite(value)]
+    scale = max([1.0 if chart.unit == "ratio" else 0.0, chart.reference or 0.0, *known])
+    return not known or max(known) - min(known) <= FLAT_SHARE * scale
+
+
+class ChosenCharts(NamedTuple):
+    """Charts that show what a job did, and those of them in which nothing happened."""
+
+    shown: tuple[Chart, ...]
+    flat: tuple[Chart, ...]
+
+
+def choose_charts(report: JobReport, limit: int = MAX_LINES) -> ChosenCharts:
+    """Choose the charts that matter: those of GPUs first, then those of findings, whose first one may be flat."""
+    marked, has_gpus = report.subjects, bool(report.record.gpus)
+    drawn = [chart for chart in report.charts if chart.times and chart.name not in _DETAILS]
+    ranked = sorted(
+        drawn, key=lambda chart: (not (has_gpus and chart.subject is Subject.GPU), chart.subject not in marked)
+    )
+    leading = {chart.subject: chart.name for chart in reversed(ranked) if chart.subject in marked}
+    telling = [chart for chart in ranked if leading.get(chart.subject) == chart.name or not is_flat(chart)]
+    flat = tuple(chart for chart in ranked if chart not in telling)
+    return ChosenCharts(tuple((telling or ranked)[:limit]), flat if telling else flat[limit:])
+
+
 def _middle(ordered: Sequence[float]) -> float:
     """Return the median; the one of the standard library would sort again."""
     half = len(ordered) // 2
@@ -172,6 +225,10 @@ def _gpu_memory_per_node(summary: JobSummary) -> float | None:
     return _alike([node.gpu_memory_size_bytes for node in summary.nodes])
 
 
+def _one_gpu_memory(summary: JobSummary) -> float | None:
+    return _alike([device.memory_size_bytes for device in summary.gpu.devices])
+
+
 def _all_cores(summary: JobSummary) -> float | None:
     return float(summary.record.cpus) if summary.record.cpus else None
 
@@ -182,6 +239,17 @@ def _alike(values: list[float | None]) -> float | None:
 
 
 _PLANS = (
+    _Plan("gpu_busy", "GPU busy", "ratio", Subject.GPU,
+          "Share of time in which a kernel of any kind ran on each GPU; what it did there, the next charts show."),
+    _Plan("gpu_sm", "GPU multiprocessors active", "ratio", Subject.GPU,
+          "Share of the multiprocessors (SM) of each GPU that had work."),
+    _Plan("gpu_tensor", "Tensor cores active", "ratio", Subject.GPU,
+          "Share of time in which the tensor cores of each GPU worked."),
+    _Plan("gpu_held_memory", "Memory of each GPU", "bytes", Subject.GPU,
+          "GPU memory of the job's processes on each GPU.", combine=max, reference=_one_gpu_memory,
+          reference_label="memory of a GPU"),
+    _Plan("gpu_power", "GPU power", "watts", Subject.GPU,
+          "Mean power of each GPU, by its energy counter."),
     _Plan("cpu", "Busy cores", "cores", Subject.CPU,
           "How many cores the job kept busy on each node.", reference=_cores_per_node,
           reference_label="allocated cores"),

@@ -77,9 +77,21 @@ def add(first: AlignedValues, second: AlignedValues) -> AlignedValues:
         return sum_over(Aligned((), {("first",): first, ("second",): second}))
 
 
-def peak(values: AlignedValues) -> float | None:
-    """Return the highest value; None when there is none."""
+def peak(values: Iterable[float | None]) -> float | None:
+    """Return the highest known value; None when there is none."""
     return max((value for value in values if value is not None), default=None)
+
+
+def sum_known(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the known values; None when there is none."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if known else None
+
+
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the known values; None when there is none."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def idle_tail_seconds(times: Sequence[float], values: AlignedValues, *, end_seconds: float, cpus: int) -> float | None:
@@ -97,6 +109,29 @@ def idle_tail_seconds(times: Sequence[float], values: AlignedValues, *, end_seco
         return None
     tail = end_seconds - busy[-1]
     return tail if tail > reach else 0.0
+
+
+START_POINTS = 5
+"""A rate has its first points late: a run is measured from its start on if its first point is among so many."""
+
+
+def idle_start_seconds(
+    times: Sequence[float], values: AlignedValues, *, start_seconds: float, cpus: int
+) -> float | None:
+    """Return for how long the job was idle before it began to work; 0 when it worked from the start.
+
+    None when it did no work at all, or when the start of the run was not measured.
+    """
+    measured = [(time, value) for time, value in zip(times, values, strict=True) if value is not None]
+    if len(measured) < 2:
+        return None
+    step = (times[-1] - times[0]) / (len(times) - 1)
+    floor = max(STOPPED_CORES, STOPPED_RATIO * cpus)
+    busy = next((time for time, value in measured if value >= floor), None)
+    if busy is None or measured[0][0] - start_seconds > START_POINTS * step:
+        return None
+    idle = busy - step - start_seconds
+    return idle if busy > measured[0][0] and idle > 2 * step else 0.0
 
 
 def growth_ratio(

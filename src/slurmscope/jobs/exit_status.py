@@ -9,6 +9,7 @@ from typing import NamedTuple
 LAST_SIGNAL = 64
 _SHELL_BASE = 128
 _SLURM_BASE = 256
+_NO_LAUNCH = "could not be launched"
 _NOT_LAUNCHED = 53
 """slurmstepd reports this signal when it cannot change to the directory or open the output of a script."""
 CHECK_OUTPUT = "The end of its output mostly says why."
@@ -77,9 +78,7 @@ _NAMED_CODES = frozenset({126, 127})
 def describe_exit(code: int | None, signal_number: int | None) -> Ending | None:
     """Return how a process ended; None where it ended without an error, or that is unknown."""
     if signal_number == _NOT_LAUNCHED and not code:
-        return Ending(
-            "could not be launched", "Check that its working directory and the directories of its output files exist."
-        )
+        return Ending(_NO_LAUNCH, "Check that its working directory and the directories of its output files exist.")
     if signal_number and signal_number <= LAST_SIGNAL:
         return describe_signal(signal_number)
     if not code:
@@ -94,6 +93,8 @@ def describe_exit(code: int | None, signal_number: int | None) -> Ending | None:
 
 def name_exit(code: int | None, signal_number: int | None) -> str:
     """Return how a process ended in a few words for lists; empty where it ended without an error, or is unknown."""
+    if signal_number == _NOT_LAUNCHED and not code:
+        return _NO_LAUNCH
     if signal_number and signal_number <= LAST_SIGNAL:
         return f"killed by {signal_name(signal_number).partition(',')[0]}"
     if not code:

@@ -15,7 +15,7 @@ from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import STEP_LIMIT_ADVICE, Severity, hit_step_limit, was_oom_killed
-from slurmscope.jobs.submit_line import command_name, submit_options
+from slurmscope.jobs.submit_line import command_name
 from slurmscope.jobs.summary import JobSummary
 
 
@@ -64,7 +64,7 @@ class OutputFiles(NamedTuple):
 
 def find_output_files(record: JobRecord) -> OutputFiles:
     """Return where the output went; empty paths for a job whose output went to a terminal."""
-    options = submit_options(record.submit_line)
+    options = record.options
     stdout = record.stdout or options.get("output", "")
     stderr = record.stderr or options.get("error", "")
     is_batch = command_name(record.submit_line) == "sbatch" or any(step.name == "batch" for step in record.steps)
@@ -288,7 +288,7 @@ def _largest_task(summary: JobSummary) -> str:
 
 TITLE = "What went wrong"
 _MAX_TEXT = 1000
-_CAUSES = frozenset({"oom_kill", "timed_out", "node_failed"})
+CAUSES = frozenset({"oom_kill", "timed_out", "node_failed"})
 """Findings that are themselves what went wrong."""
 _ASSUMED = " (Slurm's default; the script may set another file with --output)"
 
@@ -318,7 +318,7 @@ def _describe_place(failure: Failure, zone: tzinfo | None) -> str:
 
 def _findings(report: JobReport) -> str:
     """Name the findings that may have to do with it, but not those that are the cause; they follow below."""
-    others = (finding for finding in report.findings if finding.rule not in _CAUSES)
+    others = (finding for finding in report.findings if finding.rule not in CAUSES)
     return "; ".join(finding.title for finding in others if finding.severity is not Severity.INFO)
 
 

@@ -15,8 +15,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurmscope.core.errors import ConfigError
-from slurmscope.jobs.rule import MIN_RUN, Finding, Match, Rule, Severity, memory_peak_bytes, worst_severity
-from slurmscope.jobs.rules import cpu, files, gpu, memory, nodes, threads, time
+from slurmscope.jobs.header_options import sets_size
+from slurmscope.jobs.rule import (
+    MIN_RUN,
+    SETTLED_STATES,
+    Finding,
+    Match,
+    Rule,
+    Severity,
+    memory_peak_bytes,
+    worst_severity,
+)
+from slurmscope.jobs.rules import cpu, files, gpu, gpu_work, memory, nodes, stuck, threads, time
 from slurmscope.jobs.summary import JobSummary
 
 FAILED_STATES = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED"})
@@ -59,14 +69,14 @@ def blocked_core_seconds(summary: JobSummary) -> float | None:
     That is its share of a node's memory, as cores, beyond the cores that it had and beyond those that its needed memory
     stands for. None where the size of the nodes or the needed memory is unknown, or the job did not end by itself.
     """
-    asked, peak = summary.memory.requested_bytes, memory_peak_bytes(summary.memory)
-    if not summary.node_cpus or not summary.node_memory_bytes or asked is None or peak is None:
+    requested, peak = summary.memory.requested_bytes, memory_peak_bytes(summary.memory)
+    if not summary.node_cpus or not summary.node_memory_bytes or requested is None or peak is None:
         return None
     if summary.record.state != "COMPLETED" or summary.record.cpus is None:
         return None
     cores_per_byte = summary.node_cpus / summary.node_memory_bytes
     held = max(float(summary.record.cpus), peak * cores_per_byte)
-    return max(0.0, asked * cores_per_byte - held) * summary.run_seconds
+    return max(0.0, requested * cores_per_byte - held) * summary.run_seconds
 
 
 def fold(findings: Sequence[Finding], causes: Mapping[str, str]) -> list[Finding]:
@@ -98,7 +108,8 @@ def find_root(rule: str, causes: Mapping[str, str]) -> str:
 
 
 RULES: tuple[Rule, ...] = (
-    *memory.RULES, *gpu.RULES, *time.RULES, *nodes.RULES, *cpu.RULES, *threads.RULES, *files.RULES,
+    *memory.RULES, *gpu.RULES, *gpu_work.RULES, *time.RULES, *nodes.RULES, *stuck.RULES, *cpu.RULES,
+    *threads.RULES, *files.RULES,
 )  # fmt: skip
 """Every rule; among findings of the same severity this is their order."""
 
@@ -106,14 +117,21 @@ _PER_CORE, _PER_NODE, _NODES = "#SBATCH --mem-per-cpu", "#SBATCH --mem=", "#SBAT
 _SPREAD = "too_many_nodes"
 
 
-def judge(summary: JobSummary, thresholds: Mapping[str, float] | None = None) -> tuple[Finding, ...]:
-    """Return what all rules find in a job, worst first; keys of ``thresholds`` are as in ``resolve_thresholds``."""
-    values = resolve_thresholds(thresholds or {})
-    matches = [(rule, match) for rule in RULES if (match := rule.find(summary, values[rule.id])) is not None]
+def judge(
+    summary: JobSummary, thresholds: Mapping[str, float] | None = None, further: Sequence[Rule] = ()
+) -> tuple[Finding, ...]:
+    """Return what all rules find in a job, worst first; keys of ``thresholds`` are as in ``resolve_thresholds``.
+
+    ``further`` rules are those of the site, which have the thresholds that they declare.
+    """
+    values = {**resolve_thresholds(thresholds or {}), **{rule.id: _default_thresholds(rule) for rule in further}}
+    matches = [
+        (rule, match) for rule in (*RULES, *further) if (match := rule.find(summary, values[rule.id])) is not None
+    ]
     replaced = {other for rule, _ in matches for other in rule.replaces}
     kept = [(rule, match) for rule, match in matches if rule.id not in replaced]
-    findings = fold([_finding(rule, match, values[rule.id]) for rule, match in kept], _find_causes(kept, values))
-    return tuple(sorted(_agreeing(findings), key=lambda finding: finding.severity.rank))
+    findings = fold([make_finding(rule, match, values[rule.id]) for rule, match in kept], _find_causes(kept, values))
+    return tuple(sorted(_agreeing(summary, findings), key=lambda finding: finding.severity.rank))
 
 
 def _find_causes(matches: Sequence[tuple[Rule, Match]], values: Mapping[str, Mapping[str, float]]) -> Mapping[str, str]:
@@ -151,12 +169,16 @@ def resolve_thresholds(given: Mapping[str, object]) -> Mapping[str, Mapping[str,
     return values
 
 
-def _agreeing(findings: list[Finding]) -> list[Finding]:
-    """Drop lines that contradict those of another finding.
+def _agreeing(summary: JobSummary, findings: list[Finding]) -> list[Finding]:
+    """Drop lines that contradict those of another finding, or that the header for the next run would not have.
+
+    A job that failed may not have reached the part that needs all of its cores, GPUs and nodes.
 
     Memory per core is computed from the cores that the job had, and memory per node from its nodes: with fewer of them
     it would be too little. A line for fewer cores or nodes sets the memory that goes with them.
     """
+    if summary.record.has_ended and summary.record.state not in SETTLED_STATES:
+        return [_drop_line(each) if sets_size(each.suggestion) else each for each in findings]
     if any("enough_cores" in finding.numbers for finding in findings):
         findings = [_drop_line(each) if each.suggestion.startswith(_PER_CORE) else each for each in findings]
     if any(each.suggestion.startswith((_PER_NODE, _NODES)) for each in findings if each.rule != _SPREAD):
@@ -168,7 +190,7 @@ def _drop_line(finding: Finding) -> Finding:
     return replace(finding, suggestion="")
 
 
-def _finding(rule: Rule, match: Match, values: Mapping[str, float]) -> Finding:
+def make_finding(rule: Rule, match: Match, values: Mapping[str, float]) -> Finding:
     return Finding(
         rule=rule.id,
         severity=match.severity or rule.severity,

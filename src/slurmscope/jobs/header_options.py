@@ -7,24 +7,26 @@ Slurm takes memory per node, per core or per GPU, and GPUs by several options: a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from slurmscope.core.units import parse_bytes
+from slurmscope.core.units import parse_bytes, parse_time_limit
 from slurmscope.jobs.report import FreedResources, JobReport, OptionChange, OtherRun, RequestedSize
 from slurmscope.jobs.rule import SETTLED_STATES, Finding
 from slurmscope.jobs.submit_line import submit_options
-from slurmscope.jobs.suggestions import GPU_OPTIONS, count_gpus, memory_line, memory_per_core_bytes, time_line
+from slurmscope.jobs.suggestions import GPU_OPTIONS, count_gpus, divide_memory_bytes, memory_line, time_line
 from slurmscope.jobs.summary import JobSummary
 
 CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
 MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
+_COUNT = re.compile("[1-9][0-9]{0,8}")
 _SIZE_OPTIONS = ("nodes", *CORE_OPTIONS, *GPU_OPTIONS)
 _SIZE_ORDER = (*_SIZE_OPTIONS, *MEMORY_OPTIONS, "time")
 
 
-class Amount(NamedTuple):
+class RequestedAmount(NamedTuple):
     """An amount to request, and why."""
 
     value: float
@@ -54,6 +56,33 @@ def parse_suggestion(suggestion: str) -> dict[str, str]:
     """Return the options of the lines that a finding suggests, by their long names."""
     words = (word[2:].partition("=") for word in suggestion.split() if word.startswith("--"))
     return {name: value for name, _, value in words}
+
+
+def without_odd_lines(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings without lines that cannot be computed with.
+
+    A rule of the site may say ``--nodes=2-4``, and a finding of another release what this one does not know.
+    """
+    return tuple(each if _is_computable(each.suggestion) else replace(each, suggestion="") for each in findings)
+
+
+def _is_computable(suggestion: str) -> bool:
+    for name, text in parse_suggestion(suggestion).items():
+        try:
+            if name in MEMORY_OPTIONS:
+                parse_bytes(text)
+            elif name == "time":
+                parse_time_limit(text)
+            elif name in {"nodes", *CORE_OPTIONS} and not _COUNT.fullmatch(text):
+                return False
+        except ValueError:
+            return False
+    return True
+
+
+def sets_size(suggestion: str) -> bool:
+    """Return whether a suggested line sets the number of nodes, cores or GPUs."""
+    return not parse_suggestion(suggestion).keys().isdisjoint(_SIZE_OPTIONS)
 
 
 def change_size(report: JobReport, runs: Sequence[OtherRun]) -> SizeChanges:
@@ -86,16 +115,16 @@ def suggested_bytes(summary: JobSummary, finding: Finding) -> float | None:
     return parse_bytes(options["mem-per-cpu"], default_unit="M") * cores
 
 
-def change_memory(summary: JobSummary, memory: Amount, size: RequestedSize) -> OptionChange | None:
+def change_memory(summary: JobSummary, memory: RequestedAmount, size: RequestedSize) -> OptionChange | None:
     """Return the change of memory per node; None where it depends on GPUs that are unknown, or nothing changes."""
-    options = submit_options(summary.record.submit_line)
+    options = summary.record.options
     option = next((name for name in reversed(MEMORY_OPTIONS) if name in options), "mem")
     bytes_each, submitted = int(memory.value), submitted_size(summary)
     if option != "mem":
         share = (size.cpus if option == "mem-per-cpu" else size.gpus) / size.nodes
         if not share:
             return None
-        bytes_each = memory_per_core_bytes(memory.value, share)
+        bytes_each = divide_memory_bytes(summary, bytes_each, share)
     after = _value(memory_line(bytes_each, option))
     if options.get(option) == after:
         return None
@@ -105,8 +134,14 @@ def change_memory(summary: JobSummary, memory: Amount, size: RequestedSize) -> O
     return OptionChange(option=option, submitted=before, suggested=after, reason=memory.reason)
 
 
-def change_time(summary: JobSummary, limit: Amount) -> OptionChange:
-    options = submit_options(summary.record.submit_line)
+def with_memory(size: RequestedSize, change: OptionChange) -> RequestedSize:
+    """Return the size with a change of memory, which Slurm multiplies by nodes, cores or GPUs."""
+    count = {"mem": size.nodes, "mem-per-cpu": size.cpus, "mem-per-gpu": size.gpus}[change.option]
+    return replace(size, memory_bytes=parse_bytes(change.suggested, default_unit="M") * count)
+
+
+def change_time(summary: JobSummary, limit: RequestedAmount) -> OptionChange:
+    options = summary.record.options
     known = "" if summary.time.requested is None else _value(time_line(int(summary.time.requested)))
     return OptionChange(
         option="time",
@@ -123,11 +158,12 @@ def in_order(changes: Sequence[OptionChange]) -> tuple[OptionChange, ...]:
 
 def write_note(summary: JobSummary, changes: Sequence[OptionChange]) -> str:
     """Return what else has to be changed: the command line overrides the script, and memory has three options."""
-    options = submit_options(summary.record.submit_line)
+    record = summary.record
+    options = submit_options(record.submit_line)
     typed = [f"--{change.option}" for change in changes if change.option in options]
     if typed:
         return f"The job was submitted with {', '.join(typed)} on the command line, which overrides these lines."
-    if any(change.option == "mem" for change in changes):
+    if record.script_options is None and any(change.option == "mem" for change in changes):
         return "If the script sets --mem-per-cpu or --mem-per-gpu, remove that line: --mem replaces it."
     return ""
 
@@ -148,7 +184,7 @@ def _freed(fewer: float, run_seconds: float) -> float | None:
 
 def _changed(summary: JobSummary, finding: Finding, options: Mapping[str, str], size: RequestedSize) -> SizeChanges:
     """Return the changes of one finding, none where they cannot be written."""
-    typed, is_packed = submit_options(summary.record.submit_line), "enough_nodes" in finding.numbers
+    typed, is_packed = summary.record.options, "enough_nodes" in finding.numbers
     # A number of tasks for all nodes would have to fit on fewer.
     if "nodes" in options and "ntasks" in typed and not is_packed:
         return SizeChanges((), size)
@@ -161,7 +197,9 @@ def _changed(summary: JobSummary, finding: Finding, options: Mapping[str, str], 
     after = _size_with(options, size, is_packed=is_packed, typed=typed)
     if is_packed and (memory := suggested_bytes(summary, finding)):
         after = replace(after, memory_bytes=memory * after.nodes)
-        changes += [change for change in [change_memory(summary, Amount(memory, finding.title), after)] if change]
+        changes += [
+            change for change in [change_memory(summary, RequestedAmount(memory, finding.title), after)] if change
+        ]
     return SizeChanges(tuple(changes), after, is_packed)
 
 

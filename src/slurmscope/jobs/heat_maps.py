@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 from slurmscope.core.hostlist import natural_order
 from slurmscope.jobs.charts import MAX_LINES, align_chart
+from slurmscope.jobs.curves import mean_known
 from slurmscope.jobs.measured_run import MeasuredRun, prepare_run
 from slurmscope.jobs.report import Chart, ChartLine, HeatMap, JobReport
 from slurmscope.jobs.series import Measured
@@ -68,9 +69,14 @@ def find_heat_maps(report: JobReport) -> tuple[HeatMap, ...]:
     return tuple(heat_map for heat_map in found if heat_map is not None)
 
 
+def find_differing(report: JobReport) -> tuple[HeatMap, ...]:
+    """Return the heat maps in which a row differs: a chart shows as much of nodes that are alike."""
+    return tuple(item for item in find_heat_maps(report) if any(row.differs for row in summarize_rows(item)))
+
+
 def summarize_rows(heat_map: HeatMap) -> tuple[RowSummary, ...]:
     """Return the numbers of each row, and which of them differ from the others."""
-    means = {line.label: _mean(line.values) for line in heat_map.rows}
+    means = {line.label: mean_known(line.values) for line in heat_map.rows}
     known = [mean for mean in means.values() if mean is not None]
     middle = median(known) if known else 0.0
     reach = DIFFERS * (heat_map.full or max(known, default=0.0) or 1.0)
@@ -133,7 +139,7 @@ def _scale(name: str, rows: Rows, summary: JobSummary) -> tuple[str, Rows]:
 
 def _thin(values: Sequence[float | None], width: int) -> tuple[float | None, ...]:
     """Return the mean of every ``width`` points, with three digits: a colour does not show more."""
-    return tuple(_short(_mean(values[index : index + width])) for index in range(0, len(values), width))
+    return tuple(_short(mean_known(values[index : index + width])) for index in range(0, len(values), width))
 
 
 def _choose(rows: Rows) -> list[str]:
@@ -141,7 +147,7 @@ def _choose(rows: Rows) -> list[str]:
     labels = sorted(rows, key=natural_order)
     if len(labels) <= MAX_ROWS:
         return labels
-    means = {label: _mean(rows[label]) for label in labels}
+    means = {label: mean_known(rows[label]) for label in labels}
     middle = median([mean for mean in means.values() if mean is not None] or [0.0])
     far = sorted(labels, key=lambda label: -abs((means[label] or 0.0) - middle))
     return sorted(far[:MAX_ROWS], key=natural_order)
@@ -156,11 +162,6 @@ def _summarize(line: ChartLine, mean: float | None, middle: float, reach: float)
         highest=max(known, default=None),
         differs=mean is not None and abs(mean - middle) > reach,
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 def _short(value: float | None) -> float | None:

@@ -104,7 +104,34 @@ def prepare_run(
         },
     )
     # What a failed query lacks is not idle.
-    return run if measured.problems else _with_idle(run, _find_idle_nodes(run))
+    return run if measured.problems else _with_idle(_with_ended(run), _find_idle_nodes(run))
+
+
+_OF_CGROUPS = ("cpu", "memory_anon", "memory_shared", "memory_rss")
+
+
+def _with_ended(run: MeasuredRun) -> MeasuredRun:
+    """Return the run with zeros to its end on nodes where all processes of the job ended before.
+
+    Their cgroup is removed then, and the agent marks its last values. A node whose agent fell silent is not measured.
+    """
+    cpu = run.curves.get("cpu", ())
+    reach = REACH_STEPS * (step_seconds(cpu) or run.span_seconds)
+    ended_at = {series.labels: series.times[-1] for series in run.curves.get("ended", ())}
+    gone = {
+        series.labels
+        for series in cpu
+        if series.times[-1] < run.end_seconds - reach
+        and series.times[-1] - reach <= ended_at.get(series.labels, -math.inf)
+    }
+    axis = max((series.times for series in cpu), key=operator.itemgetter(-1), default=())
+
+    def extend(series: Series) -> Series:
+        rest = tuple(time for time in axis if time > series.times[-1]) if series.labels in gone else ()
+        return Series(series.labels, series.times + rest, series.values + (0.0,) * len(rest)) if rest else series
+
+    extended = {name: tuple(map(extend, run.curves[name])) for name in _OF_CGROUPS if name in run.curves}
+    return replace(run, curves={**run.curves, **extended}) if gone else run
 
 
 _ZERO_TOTALS = (

@@ -37,6 +37,15 @@ class RatedJob(NamedTuple):
     gpus: int = 0
     cpus: int | None = None
     requested_bytes: float | None = None
+    gpu_ratio: float | None = None
+    """Mean over its GPUs, which is rated as the least used of them: 73 % and 0 % are not fine."""
+    least_gpu_ratio: float | None = None
+    is_busy_for_nothing: bool = False
+    """Whether GPUs were busy without doing any work: 100 % is not fine."""
+
+
+BUSY_FOR_NOTHING = frozenset({"gpu_stuck", "gpu_busy_without_work", "gpu_launch_bound"})
+"""Rules that find such jobs."""
 
 
 MANY_JOBS = RatedJob()
@@ -50,7 +59,19 @@ def rated_job(summary: JobSummary) -> RatedJob:
         record.gpus if has_gpus(summary) else 0,
         record.cpus,
         summary.memory.requested_bytes,
+        summary.gpu.mean_utilization,
+        summary.gpu.least_utilization,
+        _is_busy_for_nothing(summary),
     )
+
+
+def _is_busy_for_nothing(summary: JobSummary) -> bool:
+    work, bounds = summary.gpu.work, _BOUNDS["gpu_busy_without_work"]
+    if summary.gpu.stuck_seconds > 0:
+        return True
+    if work.busy_ratio is None or work.sm_ratio is None or summary.gpu.is_shared:
+        return False
+    return work.busy_ratio >= bounds["min_busy_ratio"] and work.sm_ratio < bounds["max_sm_ratio"]
 
 
 def rate_use(subject: Subject | None, ratio: float | None, job: RatedJob = MANY_JOBS) -> Rating:
@@ -74,7 +95,10 @@ def _rate(subject: Subject, ratio: float, job: RatedJob) -> Rating:
         return _rate_memory(ratio, job)
     if subject is Subject.GPU:
         critical, warning = (_BOUNDS[rule]["min_utilization_ratio"] for rule in ("gpu_idle", "gpu_low"))
-        return _compare(ratio, critical, warning)
+        if job.is_busy_for_nothing:
+            return Rating.CRITICAL
+        is_mean = ratio == job.gpu_ratio and job.least_gpu_ratio is not None
+        return _compare(min(ratio, job.least_gpu_ratio or 0.0) if is_mean else ratio, critical, warning)
     if subject is Subject.CPU and not job.gpus:
         bounds = _BOUNDS["cpu_idle"]
         return _compare(ratio, bounds["critical_busy_ratio"], bounds["min_busy_ratio"])
@@ -91,9 +115,10 @@ def _rate_memory(ratio: float, job: RatedJob) -> Rating:
         return rating
     if job.state not in SETTLED_STATES:
         return Rating.UNRATED
-    asked = job.requested_bytes
-    is_little = asked is not None and (
-        asked <= bounds["free_bytes_per_core"] * (job.cpus or 0) or asked * (1 - ratio) < bounds["min_unused_bytes"]
+    requested = job.requested_bytes
+    is_little = requested is not None and (
+        requested <= bounds["free_bytes_per_core"] * (job.cpus or 0)
+        or requested * (1 - ratio) < bounds["min_unused_bytes"]
     )
     return Rating.FINE if is_little else rating
 

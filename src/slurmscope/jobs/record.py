@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from slurmscope.core.tres import Gres
+from slurmscope.jobs.submit_line import ONE_OF, submit_options
 from slurmscope.slurm.states import ACTIVE_STATES, ENDED_STATES, RUNNING, WAITING_STATES
 
 MAX_STEPS = 1000
@@ -91,6 +92,8 @@ class JobRecord:
     qos: str = ""
     array_job_id: int | None = None
     array_task_id: int | None = None
+    array_tasks: int | None = None
+    """Tasks of an array that have not started, of the record that stands for all of them; None is unknown."""
     het_job_id: int | None = None
     het_offset: int | None = None
     eligible_seconds: int | None = None
@@ -110,12 +113,16 @@ class JobRecord:
     gres: tuple[Gres, ...] = ()
     billing: int | None = None
     """Billing weight of the allocation, as the partition's TRESBillingWeights give it."""
+    consumed_joules: int | None = None
+    """Slurm's ConsumedEnergy: that of the whole nodes while the job ran, where a plugin gathers it."""
     exit_code: int | None = None
     exit_signal: int | None = None
     restarts: int | None = None
     cpu_seconds: float | None = None
     reason: str = ""
     submit_line: str = ""
+    script_options: str | None = None
+    """The options in its script, as on a command line; None unless the script was read for the one who sees this."""
     work_dir: str = ""
     stdout: str = ""
     """Where its output goes, with patterns such as %j; empty before Slurm 24.05. The same holds for ``stderr``."""
@@ -124,9 +131,19 @@ class JobRecord:
     """The node whose failure ended the job."""
     cancelled_by_uid: int | None = None
     """User ID of who cancelled the job; 0 also if Slurm itself did."""
+    jobstats_comment: str = ""
+    """The numbers that jobstats stored in its AdminComment; see ``jobs/js1``."""
     earlier_sizes: tuple[EarlierSize, ...] = ()
     """Sizes of a job that was resized while it ran, oldest first; all other amounts are those after the last one."""
     steps: tuple[StepRecord, ...] = ()
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Return the options that it was submitted with, by their long names: the command line overrides the script."""
+        typed = submit_options(self.submit_line)
+        of_script = submit_options(f"sbatch {self.script_options}") if self.script_options else {}
+        overridden = {name for names in ONE_OF if names & typed.keys() for name in names}
+        return {**{name: value for name, value in of_script.items() if name not in overridden}, **typed}
 
     @property
     def shown_id(self) -> str:

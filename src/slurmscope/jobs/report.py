@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurmscope.jobs.record import JobRecord
@@ -111,7 +112,7 @@ class ChartLine:
 class Chart:
     """Lines over a common time axis; ``reference`` is the allocation or the limit.
 
-    ``unit`` is one of cores, bytes, bytes/s, ratio, count.
+    ``unit`` is one of cores, bytes, bytes/s, ratio, watts, count.
     """
 
     name: str
@@ -146,6 +147,38 @@ class HeatMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRun:
+    """A run of a requeued job before the one that is reported."""
+
+    state: str
+    start_seconds: int
+    run_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteSection:
+    """Hold the table that an extension of the site added to a report."""
+
+    id: str
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSection:
+    """Declare a table of an extension; ``make`` returns its rows for a job, none where it has nothing to show.
+
+    ``make`` is pure and quick, as the check of a rule is. Each row has as many texts as ``head``.
+    """
+
+    id: str
+    title: str
+    head: tuple[str, ...]
+    make: Callable[[JobSummary], Iterable[Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
     """What a job did, the findings about it, and what is unknown."""
 
@@ -163,6 +196,12 @@ class JobReport:
     resubmission: Resubmission | None = None
     """The header for the next run, made whenever a report is shown: it also depends on other runs."""
 
+    earlier_runs: tuple[EarlierRun, ...] | None = None
+    """The newest first; None where they were not looked up."""
+
+    site_sections: tuple[SiteSection, ...] = ()
+    """Tables of the site's extensions, as they were when the report was made."""
+
     @property
     def record(self) -> JobRecord:
         return self.summary.record
@@ -170,6 +209,12 @@ class JobReport:
     def with_reason(self, reason: str) -> JobReport:
         """Return the report of a pending job with its current reason: accounting has that of an earlier moment."""
         return replace(self, summary=replace(self.summary, record=replace(self.record, reason=reason)))
+
+    @property
+    def subjects(self) -> Mapping[Subject, Severity]:
+        """Return the worst severity of the findings about each subject."""
+        every = [each for finding in self.findings for each in finding.with_consequences]
+        return {each.subject: each.severity for each in sorted(every, key=lambda each: -each.severity.rank)}
 
     @property
     def worst(self) -> Severity | None:

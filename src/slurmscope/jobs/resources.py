@@ -25,6 +25,7 @@ from slurmscope.jobs.curves import (
     align,
     growth_rate,
     growth_ratio,
+    idle_start_seconds,
     idle_tail_seconds,
     peak,
     sum_over,
@@ -53,6 +54,7 @@ def summarize_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Co
     mean_cores = time.ratio * cpus if cpus and is_whole and time.ratio is not None else None
     aligned = align(run.curves.get("cpu", ()))
     busy = sum_over(aligned) if run.is_whole(labels[0] for labels in aligned.rows) else ()
+    times = aligned.times[: len(busy)]
     return CpuSummary(
         time=time,
         user_seconds=run.whole("cpu_user"),
@@ -60,10 +62,15 @@ def summarize_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Co
         mean_cores=mean_cores,
         peak_cores=_peak_cores(peak(busy), _scraped_peak(run), mean_cores),
         cores_used=_cores_used(run, nodes),
-        idle_tail_seconds=idle_tail_seconds(
-            aligned.times[: len(busy)], busy, end_seconds=run.end_seconds, cpus=cpus or 0
-        ),
+        idle_tail_seconds=idle_tail_seconds(times, busy, end_seconds=run.end_seconds, cpus=cpus or 0),
+        idle_start_seconds=idle_start_seconds(times, busy, start_seconds=run.start_seconds, cpus=cpus or 0),
+        queue_ratio=_queue_ratio(run),
     )
+
+
+def _queue_ratio(run: MeasuredRun) -> float | None:
+    ran, waited = run.whole("cpu"), run.whole("cpu_queue")
+    return waited / (ran + waited) if ran is not None and waited is not None and ran + waited > 0 else None
 
 
 def _scraped_peak(run: MeasuredRun) -> float | None:
@@ -168,23 +175,32 @@ UNLIMITED_BYTES = float(1 << 60)
 
 def summarize_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
     """Summarize memory; sums over nodes are None unless every node reported."""
-    peaks = needed_bytes(run, working)
+    peaks, slurm_peak = needed_bytes(run, working), _slurm_peak(run.record.steps)
     is_whole = run.is_whole(peaks)
     return MemorySummary(
         requested_bytes=run.record.memory_bytes or None,
         limit_bytes=math.fsum(limits.values()) if run.is_whole(limits) else None,
         charged_peak_bytes=run.whole("memory_peak"),
-        working_peak_bytes=math.fsum(peaks.values()) if is_whole else None,
-        slurm_peak_bytes=_slurm_peak(run.record.steps),
+        # Of several nodes it is not known on which one Slurm saw its peak.
+        working_peak_bytes=max(math.fsum(peaks.values()), slurm_peak or 0.0) if is_whole else None,
+        slurm_peak_bytes=slurm_peak,
         slurm_peak_is_whole=run.node_count == 1 and _is_one_task_at_a_time(run.record.steps),
         growth_ratio=_growth(run, working) if is_whole else None,
         expected_bytes=_expected(run, working),
         shared_peak_bytes=_shared_peak(run),
         is_bounded=run.is_whole(run.by_node("memory_peak")) and _is_read_to_the_end(run),
+        refaults_per_second=_refaults(run),
         oom_kills=_oom_kills(run),
         is_out_of_memory=run.record.state == "OUT_OF_MEMORY",
         coverage=cover(run, peaks, _measured(run)),
     )
+
+
+def _refaults(run: MeasuredRun) -> Mapping[str, float]:
+    most: dict[str, float] = {}
+    for (_node, kind), pages in run.totals.get("refaults", {}).items():
+        most[kind] = max(most.get(kind, 0.0), pages / run.seconds)
+    return most
 
 
 def _is_read_to_the_end(run: MeasuredRun) -> bool:
@@ -219,18 +235,30 @@ def needed_bytes(run: MeasuredRun, working: Aligned) -> dict[str, float]:
     """Return the memory that each node needed: as sampled, or what samples missed by the kernel's peak.
 
     A process that was OOM-killed had nothing left to reclaim: then the kernel's peak is the need. On a single node,
-    MaxRSS of a task is memory that the job needed as well.
+    MaxRSS of a task is memory that the job needed as well, and so is the limit that it reached.
     """
     sampled, charged, files = working_peaks(working), run.by_node("memory_peak"), run.by_node("memory_file")
     shared = _shared_peaks(run)
     was_killed = run.record.state == "OUT_OF_MEMORY" or bool(_oom_kills(run))
-    least = (_slurm_peak(run.record.steps) or 0.0) if run.node_count == 1 else 0.0
+    least = max(_slurm_peak(run.record.steps) or 0.0, _reached_limit(run)) if run.node_count == 1 else 0.0
     return {
         node: max(
             _needed(peak, charged.get(node), files.get(node, 0.0) - shared.get(node, 0.0), was_killed=was_killed), least
         )
         for node, peak in sampled.items()
     }
+
+
+def _reached_limit(run: MeasuredRun) -> float:
+    """Return the limit at which a job was OOM-killed after its agent's last reading; 0 where that is not certain.
+
+    A step with a limit of its own may have reached that one.
+    """
+    record = run.record
+    has_own_limits = not record.submit_line or any("--mem" in step.request for step in record.steps)
+    if record.state != "OUT_OF_MEMORY" or has_own_limits or _is_read_to_the_end(run):
+        return 0.0
+    return max(node_limits(run).values(), default=float(record.memory_bytes or 0))
 
 
 def _shared_peaks(run: MeasuredRun) -> dict[str, float]:

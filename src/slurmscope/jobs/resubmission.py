@@ -18,7 +18,7 @@ from typing import NamedTuple
 from slurmscope.core.units import format_bytes, format_seconds, format_some, parse_time_limit
 from slurmscope.jobs.header_options import (
     MEMORY_OPTIONS,
-    Amount,
+    RequestedAmount,
     SizeChanges,
     change_memory,
     change_size,
@@ -28,11 +28,12 @@ from slurmscope.jobs.header_options import (
     parse_suggestion,
     submitted_size,
     suggested_bytes,
+    with_memory,
+    without_odd_lines,
     write_note,
 )
 from slurmscope.jobs.report import JobReport, OtherRun, Resubmission
 from slurmscope.jobs.rule import (
-    hit_step_limit,
     is_memory_measured,
     needed_node_bytes,
     peak_cores,
@@ -40,12 +41,13 @@ from slurmscope.jobs.rule import (
     step_node_bytes,
     was_oom_killed,
 )
-from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.suggestions import (
     MEMORY_MARGIN,
     OOM_MARGIN,
     is_worthwhile,
     largest_node_bytes,
+    least_limit_seconds,
+    suggest_after_oom_bytes,
     suggest_memory_bytes,
     suggest_time_seconds,
 )
@@ -147,11 +149,12 @@ def suggest_resubmission(report: JobReport, runs: Sequence[OtherRun] = ()) -> Re
     summary, record = report.summary, report.record
     if not record.has_ended or record.start_seconds is None or not record.cpus:
         return None
-    sized = change_size(report, runs)
+    report = replace(report, findings=without_odd_lines(report.findings))
+    sized = SizeChanges((), submitted_size(summary)) if _is_lone_task(report, runs) else change_size(report, runs)
     limit, memory = _decide_time(report, runs, sized), _decide_memory(report, runs, sized)
     size, changes = sized.size, list(sized.changes)
     if memory and (change := change_memory(summary, memory, size)):
-        size = replace(size, memory_bytes=memory.value * size.nodes)
+        size = with_memory(size, change)
         changes.append(change)
     if limit:
         size = replace(size, limit_seconds=limit.value)
@@ -167,7 +170,7 @@ def suggest_resubmission(report: JobReport, runs: Sequence[OtherRun] = ()) -> Re
     )
 
 
-def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
+def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> RequestedAmount | None:
     summary, limit = report.summary, report.summary.time.requested
     if not limit:
         return None
@@ -188,22 +191,14 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     ]
     if past := past_seconds(runs):
         proposals.append(_past_proposal(past, slower, suggest_time_seconds, format_seconds))
-    proposals += _least_time(report)
+    if least := least_limit_seconds(summary):
+        proposals.append(_Proposal(least, "Slurm rejects a time limit below --time-min."))
     # A run that failed early did not show that its limit is too short.
     is_short = report.record.state == "TIMEOUT" or (report.record.state == "COMPLETED" and own > TIGHT_RATIO * limit)
     return _decide(limit, proposals, most=math.inf if is_short else limit)
 
 
-def _least_time(report: JobReport) -> list[_Proposal]:
-    """Return the shortest limit that Slurm accepts with the job's other options."""
-    try:
-        least = parse_time_limit(submit_options(report.record.submit_line).get("time-min", ""))
-    except ValueError:
-        return []
-    return [_Proposal(least, "Slurm rejects a time limit below --time-min.")]
-
-
-def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
+def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> RequestedAmount | None:
     summary, kept = report.summary, sized.size.memory_bytes
     if kept is None or sized.is_packed:
         return None
@@ -215,16 +210,22 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
         if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
     ]
     need, is_unused = needed_node_bytes(summary), _has_unused_memory(report) and not is_lone
-    own = _Proposal(suggest_memory_bytes(need), f"This run needed {format_bytes(need)}.", need / TIGHT_RATIO, is_unused)
-    proposals = [*found, own]
+    proposals = found
+    if need:
+        reason = f"This run needed {format_bytes(need)}."
+        proposals.append(_Proposal(suggest_memory_bytes(need), reason, need / TIGHT_RATIO, is_unused))
+    # Another finding may have left out the line of this one.
+    if _has_finding(report, "oom_kill") and (enough := suggest_after_oom_bytes(summary)):
+        proposals.append(_Proposal(enough, "The job ran out of memory.", enough))
     if step := step_node_bytes(summary):
         proposals.append(_Proposal(step, f"A step requests {format_bytes(step)} of it with srun."))
     if past := past_bytes(runs):
         made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
         proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))
-    options = submit_options(report.record.submit_line)
+    options = report.record.options
     if found and is_smaller and "mem-per-cpu" in options:
-        return _largest(proposals)
+        best = _largest(proposals)
+        return best._replace(value=min(best.value, _most_bytes(summary, need)))
     # Whole nodes come with all of their memory.
     if "exclusive" in options:
         proposals = [each._replace(may_lower=False) for each in proposals]
@@ -232,16 +233,19 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
 
 
 def _most_bytes(summary: JobSummary, need: float) -> float:
-    """Return the most memory per node to suggest: as submitted where that was enough, else that of a node."""
+    """Return the most memory per node to suggest: as submitted where more does not help, else that of a node."""
     submitted = requested_node_bytes(summary) or need
-    is_short = was_oom_killed(summary) and not hit_step_limit(summary)
-    if not is_short and need <= TIGHT_RATIO * submitted:
-        return submitted
-    return max(submitted, largest_node_bytes(summary) or math.inf)
+    if was_oom_killed(summary):
+        is_short = suggest_after_oom_bytes(summary) is not None
+    else:
+        is_short = need > TIGHT_RATIO * submitted
+    return max(submitted, largest_node_bytes(summary) or math.inf) if is_short else submitted
 
 
-def _decide(requested: float, proposals: Sequence[_Proposal], *, most: float) -> Amount | None:
+def _decide(requested: float, proposals: Sequence[_Proposal], *, most: float) -> RequestedAmount | None:
     """Return the largest proposal, up to ``most``, where it makes a difference, and its direction has evidence."""
+    if not proposals:
+        return None
     best = _largest(proposals)
     best = best._replace(value=min(best.value, most))
     if best.value > requested:
@@ -250,10 +254,10 @@ def _decide(requested: float, proposals: Sequence[_Proposal], *, most: float) ->
     return best if may_lower and is_worthwhile(requested, best.value) else None
 
 
-def _largest(proposals: Sequence[_Proposal]) -> Amount:
+def _largest(proposals: Sequence[_Proposal]) -> RequestedAmount:
     """Return the largest amount; of equal ones the first, which is that of a finding."""
     best = max(proposals, key=lambda proposal: proposal.amount)
-    return Amount(best.amount, best.reason)
+    return RequestedAmount(best.amount, best.reason)
 
 
 def _past_proposal(
@@ -282,9 +286,12 @@ def _suggested_seconds(suggestion: str) -> int | None:
 
 def _has_unused_memory(report: JobReport) -> bool:
     """Return whether measured memory was not needed to the end, be it as a consequence of another finding."""
-    rules = (each.rule for finding in report.findings for each in finding.with_consequences)
     is_known = report.record.state == "COMPLETED" and is_memory_measured(report.summary.memory)
-    return is_known and "memory_over_requested" in rules
+    return is_known and _has_finding(report, "memory_over_requested")
+
+
+def _has_finding(report: JobReport, rule: str) -> bool:
+    return any(each.rule == rule for finding in report.findings for each in finding.with_consequences)
 
 
 def _sets_cores(suggestion: str) -> bool:

@@ -244,19 +244,19 @@ def was_suspended(summary: JobSummary) -> bool:
 def requested_cores(summary: JobSummary) -> int:
     """Return how many cores were requested; 0 if unknown. Whole nodes count all of their cores."""
     record, cpus = summary.record, summary.record.cpus or 0
-    if not record.requested_cpus or "exclusive" in submit_options(record.submit_line):
+    if not record.requested_cpus or "exclusive" in record.options:
         return cpus
     return min(record.requested_cpus, cpus)
 
 
 def step_cores(summary: JobSummary) -> int:
     """Return the most cores that a step requested itself with ``srun --cpus-per-task``; 0 where none did."""
-    return max((_number(request, "cpus-per-task") * tasks for request, tasks in _step_requests(summary)), default=0)
+    return max((_number(request, "cpus-per-task") * tasks for request, tasks in step_requests(summary)), default=0)
 
 
 def step_nodes(summary: JobSummary) -> int:
     """Return the most nodes that a step requested itself with ``srun --nodes``; 0 where none did."""
-    return max((_number(request, "nodes") for request, _ in _step_requests(summary)), default=0)
+    return max((_number(request, "nodes") for request, _ in step_requests(summary)), default=0)
 
 
 def step_node_bytes(summary: JobSummary) -> int:
@@ -264,10 +264,10 @@ def step_node_bytes(summary: JobSummary) -> int:
 
     Memory per core is that of all its cores: they may run on one node.
     """
-    return max((_memory_bytes(request, tasks) for request, tasks in _step_requests(summary)), default=0)
+    return max((_memory_bytes(request, tasks) for request, tasks in step_requests(summary)), default=0)
 
 
-def _step_requests(summary: JobSummary) -> list[tuple[Mapping[str, str], int]]:
+def step_requests(summary: JobSummary) -> list[tuple[Mapping[str, str], int]]:
     """Return what steps requested inside their job, with their tasks: the next job must be large enough for it."""
     record = summary.record
     # The step of a job that srun submitted has the options of the job.

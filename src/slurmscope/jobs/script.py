@@ -48,10 +48,13 @@ class JobScript:
 
 
 MAX_LINES = 20_000
+MAX_OPTIONS = 100
+MAX_OPTION_CHARACTERS = 300
 
 Options = Mapping[str, str]
 
 _DIRECTIVE = re.compile(r"#SBATCH\s+(?P<options>.*)")
+_NEXT_PART = re.compile(r"#SBATCH\s+(?:hetjob|packjob)\b")
 _LAUNCHER = re.compile(r"\b(?:srun|mpirun|mpiexec|orterun|prun|mpiexec\.hydra|aprun|ibrun|jsrun|torchrun|charmrun)\b")
 _THREADS = re.compile(r"^\s*(?:export\s+)?OMP_NUM_THREADS=[\"']?(?P<count>[0-9]{1,5})[\"']?\s*(?:;.*|#.*)?$")
 
@@ -60,12 +63,22 @@ def lint_script(text: str, submit_line: str = "") -> tuple[ScriptFinding, ...]:
     """Return what to check in a script that was submitted with this command line."""
     lines = text.splitlines()[:MAX_LINES]
     first_command = _find_first_command(lines)
-    options = {**_directives(lines[:first_command]), **_command_options(submit_line)}
+    options = {**_directives(_parts(lines[:first_command])[0]), **_command_options(submit_line)}
     checks: Sequence[Callable[[Sequence[str], Options], Iterator[ScriptFinding]]] = (
         _check_tasks, _check_threads, _check_memory, _check_exclusive, _check_time,
     )  # fmt: skip
     found = [*_late_options(lines, first_command), *(each for check in checks for each in check(lines, options))]
     return tuple(found)
+
+
+def script_options(text: str, part: int = 0) -> str:
+    """Return the options in a script as words of a command line; of a heterogeneous job, those of one of its parts."""
+    lines = text.splitlines()[:MAX_LINES]
+    parts = _parts(lines[: _find_first_command(lines)])
+    options = _directives(parts[part]) if part < len(parts) else {}
+    words = [f"--{name}={value}" if value else f"--{name}" for name, value in options.items()]
+    kept = [word for word in words if word.split() == [word] and len(word) <= MAX_OPTION_CHARACTERS]
+    return " ".join(kept[:MAX_OPTIONS])
 
 
 def _late_options(lines: Sequence[str], first_command: int) -> Iterator[ScriptFinding]:
@@ -145,6 +158,17 @@ def _directives(lines: Sequence[str]) -> Options:
         if directive := _DIRECTIVE.match(line):
             found |= parse_options(_split(directive["options"]))
     return found
+
+
+def _parts(lines: Sequence[str]) -> list[list[str]]:
+    """Divide the lines among the parts of a heterogeneous job; any other job has one."""
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if _NEXT_PART.match(line):
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return parts
 
 
 def _command_options(submit_line: str) -> Options:

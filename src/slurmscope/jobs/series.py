@@ -98,7 +98,7 @@ class Curves:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class JobTotals:
     """One value per series of several jobs, by the values of its labels."""
 
     by_job: Mapping[int, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class SeriesSource(Protocol):
         """Return curves of at most ``points`` points each, with one query for all jobs where possible."""
         ...
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return one value per series, over the whole span of each job."""
         ...
 

@@ -51,6 +51,9 @@ VALUED = frozenset(
 )  # fmt: skip
 """Options whose value may be the next word."""
 
+ONE_OF = (frozenset({"mem", "mem-per-cpu", "mem-per-gpu"}),)
+"""Options of which the last one replaces the others."""
+
 _LONG_NAMES = FLAGS | VALUED | {"wait"}
 _SHORT_FLAGS = frozenset("EHIKOQVXZhklsuv")
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "cpu_bind": "cpu-bind", "mem_bind": "mem-bind", "cluster": "clusters"}
@@ -64,7 +67,7 @@ def submit_options(submit_line: str) -> Mapping[str, str]:
     return parse_options(submit_line.split()[1:], is_batch=not is_srun(submit_line))
 
 
-_SIZES = ("nodes", "cpus-per-task", "mem", "mem-per-cpu")
+_SIZES = ("nodes", "ntasks", "cpus-per-task", "mem", "mem-per-cpu", "gpus", "gpus-per-node", "gpus-per-task", "gres")
 
 
 def size_request(submit_line: str) -> str:

@@ -16,7 +16,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
-from slurmscope.core.units import format_bytes, format_some
+from slurmscope.core.units import GIB, MIB, format_bytes, format_some, parse_time_limit
 from slurmscope.jobs.rule import (
     exceeded_bytes,
     hit_step_limit,
@@ -28,10 +28,10 @@ from slurmscope.jobs.rule import (
     step_cores,
     step_node_bytes,
     step_nodes,
+    step_requests,
     step_tasks,
     was_oom_killed,
 )
-from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.summary import JobSummary
 
 MEMORY_MARGIN = 1.2
@@ -44,19 +44,21 @@ TIME_MARGIN = 1.5
 MIN_GAIN_RATIO = 0.2
 """Suggest a smaller request only where it is smaller by this share: less makes no difference to anyone."""
 
-_MIB, _GIB = 1 << 20, 1 << 30
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
-_MEMORY_FLOOR_BYTES = 512 * _MIB
+_MEMORY_FLOOR_BYTES = 512 * MIB
 # Up to each bound, amounts are rounded up to whole steps; above the last one, to the last step.
-_MEMORY_BOUNDS = (4 * _GIB, 32 * _GIB, 128 * _GIB, 512 * _GIB)
-_MEMORY_STEPS = (256 * _MIB, _GIB, 4 * _GIB, 16 * _GIB, 64 * _GIB)
+_MEMORY_BOUNDS = (4 * GIB, 32 * GIB, 128 * GIB, 512 * GIB)
+_MEMORY_STEPS = (256 * MIB, GIB, 4 * GIB, 16 * GIB, 64 * GIB)
 _TIME_BOUNDS = (_HOUR, 8 * _HOUR, 2 * _DAY)
 _TIME_STEPS = (10 * _MINUTE, 30 * _MINUTE, _HOUR, 6 * _HOUR)
-_PER_CORE_STEP_BYTES = 64 * _MIB
+_MAX_SHARE_STEP_BYTES = 64 * MIB
+_SHARE_STEPS = 4
+"""Memory of a core or GPU is rounded up by at most this part of it: many cores would multiply more."""
 
 GPU_OPTIONS = ("gpus", "gpus-per-node", "gres")
 _GPUS_BY_TASK = frozenset({"gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "tres-per-task"})
+_COUNT = re.compile("[0-9]{1,9}")
 _GPU_COUNT = re.compile("([^,]*[:=]|)([0-9]{1,9})")
 _GPU_GRES = re.compile("(?:gres[/:])?gpu(?:[:=]|$)")
 _CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
@@ -70,12 +72,13 @@ def suggest_memory_bytes(needed_bytes: float, margin: float = MEMORY_MARGIN) -> 
 def suggest_after_oom_bytes(summary: JobSummary) -> int | None:
     """Return the memory per node for the next run of an OOM-killed job; None where more does not help, or is unknown.
 
-    Never below what the run is known to have needed, or would have needed by its time limit.
+    Never below what the run is known to have needed, or would have needed by its time limit: more than its node has
+    would be killed again.
     """
     requested, expected = requested_node_bytes(summary), summary.memory.expected_bytes
-    if not requested or hit_step_limit(summary):
-        return None
     known = max(expected or 0.0, exceeded_bytes(summary) or 0.0)
+    if not requested or hit_step_limit(summary) or known > (largest_node_bytes(summary) or math.inf):
+        return None
     size = max(
         suggest_memory_bytes(requested, GROWN_MARGIN if known else OOM_MARGIN),
         suggest_memory_bytes(max(known, needed_node_bytes(summary))),
@@ -92,7 +95,15 @@ def fit_node(summary: JobSummary, size_bytes: int) -> int:
 def largest_node_bytes(summary: JobSummary) -> int | None:
     """Return the most memory that can be requested on each node, in whole MiB; None where it is unknown."""
     size = summary.node_memory_bytes
-    return int(size) // _MIB * _MIB if size else None
+    return int(size) // MIB * MIB if size else None
+
+
+def least_limit_seconds(summary: JobSummary) -> int:
+    """Return the shortest time limit that Slurm accepts with the other options of a job; 0 where any is."""
+    try:
+        return parse_time_limit(summary.record.options.get("time-min", "")) or 0
+    except ValueError:
+        return 0
 
 
 def suggest_time_seconds(needed_seconds: float, margin: float = TIME_MARGIN) -> int:
@@ -111,8 +122,21 @@ def is_worthwhile(requested: float, enough: float) -> bool:
 
 
 def memory_per_core_bytes(size_bytes: float, cores: float) -> int:
-    """Divide memory among cores, rounded up."""
-    return int(-(-size_bytes // (cores * _PER_CORE_STEP_BYTES))) * _PER_CORE_STEP_BYTES
+    """Divide memory among cores, rounded up to a figure people would write."""
+    each = math.ceil(size_bytes / (cores * MIB))
+    step = min(_MAX_SHARE_STEP_BYTES // MIB, 1 << max(0, (each // _SHARE_STEPS).bit_length() - 1))
+    return -(-each // step) * step * MIB
+
+
+def divide_memory_bytes(summary: JobSummary, size_bytes: int, shares: float) -> int:
+    """Divide the memory of a node among cores or GPUs, rounded up to more than it had only where it has to be.
+
+    It is never more than the node has.
+    """
+    each, largest = memory_per_core_bytes(size_bytes, shares), largest_node_bytes(summary)
+    if each * shares > (requested_node_bytes(summary) or math.inf) >= size_bytes:
+        each = math.ceil(size_bytes / (shares * MIB)) * MIB
+    return int(largest / shares) // MIB * MIB if largest and each * shares > largest >= size_bytes else each
 
 
 def memory_line(size_bytes: int, option: str = "mem") -> str:
@@ -120,19 +144,28 @@ def memory_line(size_bytes: int, option: str = "mem") -> str:
 
 
 def time_line(seconds: int) -> str:
-    """Return the line that requests this time limit, as days-hours:minutes:seconds."""
+    """Return the line that requests this time limit."""
+    return f"#SBATCH --time={format_time_limit(seconds)}"
+
+
+def format_time_limit(seconds: int) -> str:
+    """Return a time limit as Slurm takes it: days-hours:minutes:seconds."""
     days = f"{seconds // _DAY}-" if seconds >= _DAY else ""
-    return f"#SBATCH --time={days}{seconds % _DAY // _HOUR:02}:{seconds % _HOUR // _MINUTE:02}:00"
+    return f"{days}{seconds % _DAY // _HOUR:02}:{seconds % _HOUR // _MINUTE:02}:00"
 
 
 def requests_memory_per_core(summary: JobSummary) -> bool:
-    return "mem-per-cpu" in submit_options(summary.record.submit_line)
+    return "mem-per-cpu" in summary.record.options
 
 
 def memory_line_for(summary: JobSummary, size_bytes: int, cores: float | None) -> str:
-    """Return the line that requests memory on a node with so many cores; empty where it depends on unknown cores."""
+    """Return the line that requests memory on a node with so many cores.
+
+    Empty where it depends on unknown cores, or would change nothing.
+    """
     option = _memory_option_for(summary, size_bytes, cores)
-    return f"#SBATCH {option}" if option else ""
+    name, _, text = option.removeprefix("--").partition("=")
+    return f"#SBATCH {option}" if option and summary.record.options.get(name) != text else ""
 
 
 def fewer_cores_line(summary: JobSummary, cores: int) -> str:
@@ -154,17 +187,35 @@ def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
     return f" {format_some(cores, 'core')} in all{memory} would have been enough."
 
 
+def submitted_tasks(summary: JobSummary) -> int | None:
+    """Return how many tasks the options of a job start; None where its script may say so, and is not known."""
+    options = summary.record.options
+    if "ntasks" in options:
+        return _count(options["ntasks"])
+    each = _count(options.get("ntasks-per-node", ""))
+    return each and each * summary.record.node_count
+
+
+def _count(text: str) -> int | None:
+    return (int(text) or None) if _COUNT.fullmatch(text) else None
+
+
 def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
-    """Return the line that requests all tasks and memory on fewer nodes; empty where the script may divide them."""
-    record, requested = summary.record, summary.memory.requested_bytes
-    options = submit_options(record.submit_line)
-    if "nodes" not in options or nodes < step_nodes(summary):
+    """Return the line that requests all tasks and memory on fewer nodes; empty where the script may divide them.
+
+    Without a number of tasks, Slurm starts one on each node: there would be fewer of them.
+    """
+    record, requested, tasks = summary.record, summary.memory.requested_bytes, submitted_tasks(summary)
+    options = record.options
+    if "nodes" not in options or nodes < step_nodes(summary) or tasks is None:
         return ""
     line = f"#SBATCH --nodes={nodes}"
-    tasks = options.get("ntasks-per-node", "")
-    if tasks.isdecimal():
-        line += f" --ntasks-per-node={math.ceil(int(tasks) * record.node_count / nodes)}"
-    if "mem" in options and requested:
+    if "ntasks-per-node" in options:
+        if tasks % nodes:
+            return ""
+        line += f" --ntasks-per-node={tasks // nodes}"
+    # The default of a site may be an amount for each node.
+    if "mem-per-cpu" not in options and requested:
         line += f" {_memory_option(math.ceil(requested / nodes))}"
     return line
 
@@ -173,15 +224,25 @@ def fewer_gpus_line(summary: JobSummary, count: int) -> str:
     """Return the line that requests fewer GPUs of a job on one node, by the option that it used.
 
     Empty where that is unknown, since a second option would contradict the one in the script, where GPUs of several
-    models were requested, or where their number depends on tasks.
+    models were requested, where their number depends on tasks, or where a step requests more itself.
     """
-    typed = submit_options(summary.record.submit_line)
+    typed = summary.record.options
     parts = {name: part for name in GPU_OPTIONS if (part := _gpu_part(name, typed.get(name, "")))}
     name, part = parts.popitem() if len(parts) == 1 else ("", "")
     found = _GPU_COUNT.fullmatch(part)
-    if not found or typed.keys() & _GPUS_BY_TASK:
+    if not found or typed.keys() & _GPUS_BY_TASK or count < _step_gpus(summary):
         return ""
     return f"#SBATCH --{name}={typed[name].replace(part, f'{found[1]}{count}')}"
+
+
+def _step_gpus(summary: JobSummary) -> int:
+    """Return the most GPUs of a node that a step requested itself: it would not start with fewer."""
+    return max((_gpus_of_step(request, tasks) for request, tasks in step_requests(summary)), default=0)
+
+
+def _gpus_of_step(request: Mapping[str, str], tasks: int) -> int:
+    each = _GPU_COUNT.fullmatch(request.get("gpus-per-task", ""))
+    return max(count_gpus(request) or 0, int(each[2]) * tasks if each else 0)
 
 
 def count_gpus(options: Mapping[str, str]) -> int | None:
@@ -199,17 +260,17 @@ def _gpu_part(option: str, value: str) -> str:
 
 def _memory_option(size_bytes: int, option: str = "mem") -> str:
     # Slurm takes whole numbers only.
-    text = f"{size_bytes // _GIB}G" if size_bytes % _GIB == 0 else f"{math.ceil(size_bytes / _MIB)}M"
+    text = f"{size_bytes // GIB}G" if size_bytes % GIB == 0 else f"{math.ceil(size_bytes / MIB)}M"
     return f"--{option}={text}"
 
 
 def _memory_option_for(summary: JobSummary, size_bytes: int, cores: float | None) -> str:
-    if "mem-per-gpu" in submit_options(summary.record.submit_line):
+    if "mem-per-gpu" in summary.record.options:
         gpus = summary.record.gpus / max(1, summary.record.node_count)
-        return _memory_option(memory_per_core_bytes(size_bytes, gpus), "mem-per-gpu") if gpus else ""
+        return _memory_option(divide_memory_bytes(summary, size_bytes, gpus), "mem-per-gpu") if gpus else ""
     if not requests_memory_per_core(summary):
         return _memory_option(size_bytes)
-    return _memory_option(memory_per_core_bytes(size_bytes, cores), "mem-per-cpu") if cores else ""
+    return _memory_option(divide_memory_bytes(summary, size_bytes, cores), "mem-per-cpu") if cores else ""
 
 
 def _cores_option(summary: JobSummary, cores: int) -> str:
@@ -220,7 +281,7 @@ def _cores_option(summary: JobSummary, cores: int) -> str:
     A job without steps may have started its tasks with mpirun: unless the submit line has their number, it is unknown.
     """
     record, tasks = summary.record, step_tasks(summary)
-    options = submit_options(record.submit_line)
+    options = record.options
     if "exclusive" in options or cores < step_cores(summary):
         return ""
     if named := [option for option in _CORE_OPTIONS if option in options]:
@@ -236,7 +297,7 @@ def _cores_option(summary: JobSummary, cores: int) -> str:
 def _memory_with_fewer_cores_bytes(summary: JobSummary, cores: int) -> int | None:
     """Return the memory to request with fewer cores; None where the job keeps enough without that."""
     requested = summary.memory.requested_bytes
-    if not requested or submit_options(summary.record.submit_line).keys() & {"mem", "mem-per-gpu"}:
+    if not requested or summary.record.options.keys() & {"mem", "mem-per-gpu"}:
         return None
     size = _memory_to_keep_bytes(summary, requested)
     is_enough = size <= requested * cores / max(cores, summary.record.cpus or cores)
@@ -253,4 +314,4 @@ def _memory_to_keep_bytes(summary: JobSummary, requested_bytes: float) -> int:
     size = min(suggest_memory_bytes(peak), int(max(requested_bytes, peak * MEMORY_MARGIN)))
     size = max(size, step_node_bytes(summary))
     # A job that did not reach its end may need more.
-    return size if summary.record.state == "COMPLETED" else max(size, int(requested_bytes))
+    return fit_node(summary, size if summary.record.state == "COMPLETED" else max(size, int(requested_bytes)))

@@ -11,10 +11,14 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 
+from slurmscope.jobs.checkpoints import Checkpoints, find_checkpoints
 from slurmscope.jobs.curves import align, peak, sum_over
+from slurmscope.jobs.energy import summarize_energy
 from slurmscope.jobs.gpus import node_gpu_sizes, summarize_gpus, while_running
 from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover, prepare_run, run_ratios
-from slurmscope.jobs.profiled_steps import summarize_profile
+from slurmscope.jobs.process_samples import summarize_profile, summarize_traces
+from slurmscope.jobs.processes import HeldTask
+from slurmscope.jobs.queries import GPU_CURVES
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS
 from slurmscope.jobs.resources import (
@@ -28,6 +32,7 @@ from slurmscope.jobs.resources import (
     working_peaks,
 )
 from slurmscope.jobs.series import Measured, Series
+from slurmscope.jobs.stragglers import find_silent_parts, find_slow_parts
 from slurmscope.jobs.summary import (
     FilesystemSummary,
     GpuSummary,
@@ -37,7 +42,6 @@ from slurmscope.jobs.summary import (
     NodeSummary,
     UsedShare,
 )
-from slurmscope.jobs.traced_processes import summarize_traces
 
 MAX_FILESYSTEMS = 20
 EDGE_POINTS = 3
@@ -54,12 +58,16 @@ _CURVES = frozenset(
         "traced_memory_node",
         "profiled_memory_node",
         "cpu",
+        "cpu_queue",
+        "ended",
+        "write",
         "memory_anon",
         "memory_shared",
         "memory_rss",
         "open_files",
         "running_threads",
         "gpu",
+        *GPU_CURVES,
     }
 )
 
@@ -80,17 +88,24 @@ def summarize(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
     peaks = working_peaks(working)
     nodes = _nodes(run, needed_bytes(run, working), limits)
     coverage = cover(run, run.by_node("cpu"), run.curves.get("cpu", ()))
+    gpu = summarize_gpus(run)
     return JobSummary(
         record=record,
         run_seconds=run.seconds,
         time=UsedShare(requested=record.time_limit_seconds, used=run.seconds),
         cpu=summarize_cpu(run, nodes, coverage),
         memory=summarize_memory(run, working, limits),
-        gpu=summarize_gpus(run),
+        gpu=gpu,
+        energy=summarize_energy(run, gpu, coverage),
         io=_io(run),
         nodes=nodes,
         program_threads=_program_threads(run),
         mean_running_threads=_running_threads(run),
+        sent_bytes=_sent_bytes(run),
+        held=_held(run),
+        slow_parts=find_slow_parts(run),
+        silent_parts=find_silent_parts(run),
+        checkpoints=_checkpoints(run),
         traces=summarize_traces(run, peaks),
         profile=summarize_profile(run, peaks),
         coverage=coverage,
@@ -183,6 +198,26 @@ def _program_threads(run: MeasuredRun) -> Mapping[str, float]:
     for (_node, program), count in run.totals.get("program_threads", {}).items():
         threads[program] += count
     return dict(threads)
+
+
+def _sent_bytes(run: MeasuredRun) -> Mapping[str, float]:
+    sent: defaultdict[str, float] = defaultdict(float)
+    for (_node, transport), amount in run.totals.get("network", {}).items():
+        sent[transport] += amount
+    return dict(sent) if run.is_whole(node for node, _transport in run.totals.get("network", {})) else {}
+
+
+def _checkpoints(run: MeasuredRun) -> Checkpoints | None:
+    written = align(run.curves.get("write", ()))
+    return find_checkpoints(written.times, sum_over(written))
+
+
+def _held(run: MeasuredRun) -> tuple[HeldTask, ...]:
+    held = (
+        HeldTask(node=node, pid=pid, program=program, task=task, state=state, seconds=seconds)
+        for (node, pid, program, task, state), seconds in run.totals.get("held", {}).items()
+    )
+    return tuple(sorted(held, key=lambda task: (-task.seconds, *task)))
 
 
 def _summed(run: MeasuredRun, curve: str) -> list[float]:

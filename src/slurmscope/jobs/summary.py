@@ -6,9 +6,12 @@ None means not measured; 0 is a measured zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slurmscope.jobs.checkpoints import Checkpoints
+from slurmscope.jobs.processes import HeldTask, ProfileSummary, SilentPart, SlowPart, TraceSummary
 from slurmscope.jobs.record import JobRecord
 
 
@@ -57,6 +60,10 @@ class CpuSummary:
     """Cores that did at least 80 % of a fair share of the work; None where cores were not measured separately."""
     idle_tail_seconds: float | None = None
     """How long the job was idle before its end (or now); 0 when it worked to the end."""
+    idle_start_seconds: float | None = None
+    """How long the job was idle before it began to work; 0 when it worked from the start."""
+    queue_ratio: float | None = None
+    """Share of the time in which its threads could run and had no core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,8 @@ class MemorySummary:
     """Whether the kernel's peak of every node is known, and that of an ended job to its end: samples alone may miss any
     peak.
     """
+    refaults_per_second: Mapping[str, float] = field(default_factory=dict)
+    """Pages that were read again soon after they were reclaimed, on the node with most: ``anon`` and ``file``."""
     oom_kills: int | None = None
     is_out_of_memory: bool = False
     """Whether Slurm reports that the job ran out of memory."""
@@ -132,6 +141,12 @@ class GpuWork:
     dram_ratio: float | None = None
     """Share of the bandwidth of GPU memory."""
     energy_joules: float | None = None
+    pcie_bytes: float | None = None
+    """What went over PCIe, both ways."""
+    throttled_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Time at reduced clocks, by reason as the driver names it; of several GPUs the mean."""
+    is_from_dcgm: bool = False
+    """Whether the parts at work, without ``busy_ratio``, are those that the site's dcgm-exporter measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +166,33 @@ class HeldGpu:
     jobs: int | None = None
     """The most jobs that held it at the same time, including this one."""
     work: GpuWork = GpuWork()
+    uncounted: str = ""
+    """The agent's word for why the job's work on it was not counted; empty where it was."""
+    stuck_seconds: float | None = None
+    """The longest time in which a kernel ran and did nothing; None where that cannot be known."""
+    stuck_since_seconds: float | None = None
+    """When that time began."""
 
     @property
     def memory_ratio(self) -> float | None:
         """Return the peak over the size; None when either is unknown."""
         return _share(self.peak_memory_bytes, self.memory_size_bytes)
+
+
+MIN_STUCK_SECONDS = 600.0
+"""A GPU that is busy doing nothing for a shorter time may wait for others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFault:
+    """An error that the driver reported of a GPU while the job held it; ``last_seconds`` is when it last did."""
+
+    node: str
+    gpu: str
+    xid: int
+    mig: str = ""
+    count: int = 1
+    last_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +227,9 @@ class GpuSummary:
     others: OtherGpus | None = None
     """The remaining GPUs, none of them less busy than those in ``devices``."""
     work: GpuWork = GpuWork()
-    """Of all GPUs: means of shares, sum of energy."""
+    """Of all GPUs: means of shares, sums of energy and bytes."""
+    faults: tuple[GpuFault, ...] = ()
+    """Errors in the order of their time, the earliest first."""
     coverage: Coverage = NOT_COVERED
 
     @property
@@ -199,9 +238,46 @@ class GpuSummary:
         return _share(self.peak_memory_bytes, self.memory_size_bytes)
 
     @property
+    def least_utilization(self) -> float | None:
+        """Return the utilization of the least used GPU; None where GPUs were not measured one by one."""
+        return min((one.mean_utilization for one in self.devices if one.mean_utilization is not None), default=None)
+
+    @property
+    def stuck_seconds(self) -> float:
+        """Return the time in which GPUs were stuck, summed up over them: they seem busy then, and do nothing."""
+        times = (device.stuck_seconds or 0.0 for device in self.devices)
+        return math.fsum(seconds for seconds in times if seconds >= MIN_STUCK_SECONDS)
+
+    @property
     def is_shared(self) -> bool:
         """Return whether other jobs held one of the GPUs at the same time."""
         return any((device.jobs or 0) > 1 for device in self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergySummary:
+    """Energy of the job on all of its nodes, in joules, and what it means by the numbers of the site."""
+
+    gpu_joules: float | None = None
+    rest_joules: float | None = None
+    """Its share of what the nodes used besides their GPUs, an estimate; None where a node has no meter."""
+    covers: str = ""
+    """What the meters measure: ``node``, ``processors`` (with memory), or ``gpus`` where a node has no other one."""
+    is_estimated: bool = False
+    """Whether a part is a share by time: of a node, or of a GPU that other jobs used as well."""
+    coverage: Coverage = NOT_COVERED
+    pue: float = 1.0
+    """Power usage effectiveness of the site, by which carbon and cost exceed those of the nodes."""
+    grams_per_kwh: float | None = None
+    carbon_grams: float | None = None
+    cost: float | None = None
+    currency: str = ""
+
+    @property
+    def total_joules(self) -> float | None:
+        """Return the energy of all parts that are measured; None without any."""
+        parts = [joules for joules in (self.gpu_joules, self.rest_joules) if joules is not None]
+        return sum(parts) if parts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,113 +333,6 @@ class NodeSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessSummary:
-    """What one traced process used, with its descendants; ``rank`` and ``step`` are empty where not known."""
-
-    node: str
-    step: str
-    rank: str
-    pid: str
-    command: str
-    cpu_seconds: float | None = None
-    peak_memory_bytes: float | None = None
-    """Highest sampled resident memory."""
-    peak_threads: float | None = None
-    read_bytes: float | None = None
-    """What storage delivered; ``write_bytes`` is what was sent to storage."""
-    write_bytes: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceDifference:
-    """A number that the traced processes and the node agents disagree on.
-
-    ``quantity`` is ``cpu_seconds`` or ``memory_bytes``.
-    """
-
-    quantity: str
-    traced: float
-    measured: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSummary:
-    """The traced processes with the most CPU time, and where they disagree with the node agents."""
-
-    processes: tuple[ProcessSummary, ...] = ()
-    others: int = 0
-    """Number of further traced processes."""
-    differences: tuple[TraceDifference, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskProfile:
-    """What Slurm's own samples say about one task of a step; ``cpu_seconds`` counts from its first sample."""
-
-    node: str
-    step: str
-    task: str
-    cpu_seconds: float | None = None
-    peak_memory_bytes: float | None = None
-    read_bytes: float | None = None
-    """Bytes of system calls, from any file system or pipe."""
-    write_bytes: float | None = None
-    mean_gpus: float | None = None
-    """Mean utilization; 1 is one GPU fully used."""
-    peak_gpu_memory_bytes: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepProfile:
-    """What Slurm's own samples say about one step: sums over its tasks, and of its nodes while it ran.
-
-    Power, Lustre and network are those of the whole nodes.
-    """
-
-    step: str
-    tasks: int = 0
-    nodes: tuple[str, ...] = ()
-    cpu_seconds: float | None = None
-    peak_task_memory_bytes: float | None = None
-    """Highest memory of its largest task."""
-    read_bytes: float | None = None
-    write_bytes: float | None = None
-    mean_gpus: float | None = None
-    peak_gpu_memory_bytes: float | None = None
-    """Sum of the peaks of its tasks."""
-    mean_power_watts: Mapping[str, float] = field(default_factory=dict)
-    """Sums over nodes by sensor."""
-    lustre_read_bytes: float | None = None
-    lustre_write_bytes: float | None = None
-    received_bytes: float | None = None
-    sent_bytes: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileComparison:
-    """A number from Slurm's own samples, and the one of the node agents, over the nodes that have both.
-
-    ``quantity`` is ``cpu_seconds``, ``memory_bytes``, ``read_bytes`` or ``write_bytes``.
-    """
-
-    quantity: str
-    sampled: float
-    measured: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileSummary:
-    """Slurm's own samples: the steps and tasks with the most CPU time, beside what the node agents measured."""
-
-    steps: tuple[StepProfile, ...] = ()
-    other_steps: int = 0
-    tasks: tuple[TaskProfile, ...] = ()
-    """Tasks of these steps."""
-    other_tasks: int = 0
-    comparisons: tuple[ProfileComparison, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
     """Everything that rules and reports need about one run of a job."""
 
@@ -375,10 +344,20 @@ class JobSummary:
     memory: MemorySummary = field(default_factory=MemorySummary)
     gpu: GpuSummary = field(default_factory=GpuSummary)
     io: IoSummary = field(default_factory=IoSummary)
+    energy: EnergySummary = field(default_factory=EnergySummary)
     nodes: tuple[NodeSummary, ...] = ()
     program_threads: Mapping[str, float] = field(default_factory=dict)
     """Peak number of threads, by program."""
     mean_running_threads: float | None = None
+    sent_bytes: Mapping[str, float] = field(default_factory=dict)
+    """What its nodes sent, by transport; empty unless it was alone on all of them."""
+    held: tuple[HeldTask, ...] = ()
+    """Processes that were held, the longest first."""
+    slow_parts: tuple[SlowPart, ...] = ()
+    """Nodes and GPUs that the others probably waited for, the slowest first."""
+    silent_parts: tuple[SilentPart, ...] = ()
+    """Nodes and GPUs that stopped working before the others, the first one first."""
+    checkpoints: Checkpoints | None = None
     traces: TraceSummary = field(default_factory=TraceSummary)
     profile: ProfileSummary = field(default_factory=ProfileSummary)
     coverage: Coverage = NOT_COVERED

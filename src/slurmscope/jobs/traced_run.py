@@ -37,16 +37,33 @@ class TreeSample(NamedTuple):
         return self.user_seconds + self.system_seconds
 
 
-class GpuSample(NamedTuple):
-    """The GPUs on which processes of the tree had a context at one moment; None is not measured.
+class GpuUse(NamedTuple):
+    """What a command has used so far of one GPU or MIG instance; None is not measured.
 
-    ``utilization_ratio`` is the mean of these GPUs, ``memory_bytes`` is that of the tree's processes.
+    ``totals`` are seconds, bytes and joules by name since the command started; they are estimates where processes of
+    others worked on the GPU too, and empty where that is unknown.
     """
 
-    time_seconds: float
-    gpus: int
-    utilization_ratio: float | None
+    gpu: str
     memory_bytes: int | None
+    totals: Mapping[str, float]
+    is_shared: bool = False
+    mig: str = ""
+    uuid: str = ""
+    model: str = ""
+    memory_size_bytes: int | None = None
+
+    @property
+    def device(self) -> tuple[str, str]:
+        """Return what identifies it on its node."""
+        return self.gpu, self.mig
+
+
+class GpuSample(NamedTuple):
+    """The GPUs on which the command has had a context, at one moment."""
+
+    time_seconds: float
+    gpus: tuple[GpuUse, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predict from the measured curves of a run what it would have done with other cores, memory or time.
+"""Predict from the measured curves of a run what it would have done with other cores, GPUs, memory or time.
 
-Work that kept more cores busy than there are takes longer in proportion: the run time is a lower bound. Memory is
-compared with the need of each node at each time.
+Work that kept more cores or GPUs busy than there are takes longer in proportion: the run time is a lower bound. Memory
+is compared with the need of each node at each time, that of GPUs with the peaks of all of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class OtherRequest:
     cpus: int | None = None
     memory_bytes: float | None = None
     limit_seconds: float | None = None
+    gpus: int | None = None
 
 
-class Verdict(enum.StrEnum):
+class Sufficiency(enum.StrEnum):
     """Whether a request would have been enough."""
 
     ENOUGH = "enough"
@@ -41,7 +42,7 @@ class Verdict(enum.StrEnum):
 class MemoryOutcome:
     """When the run would have been OOM-killed, in seconds after its start; None is unknown."""
 
-    verdict: Verdict
+    verdict: Sufficiency
     needed_bytes: float | None = None
     """The highest known need of any node."""
     killed_after_seconds: float | None = None
@@ -51,9 +52,18 @@ class MemoryOutcome:
 class TimeOutcome:
     """How long the run would have taken at least, None if that is unknown, and whether the limit is enough."""
 
-    verdict: Verdict
+    verdict: Sufficiency
     run_seconds: float | None = None
     cut_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMemoryOutcome:
+    """Whether what the processes held at once fits into the memory of other GPUs, of the size that the job had."""
+
+    verdict: Sufficiency
+    needed_bytes: float | None = None
+    memory_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +73,14 @@ class WhatIfOutcome:
     request: OtherRequest
     memory: MemoryOutcome
     time: TimeOutcome
+    gpu_memory: GpuMemoryOutcome = GpuMemoryOutcome(verdict=Sufficiency.UNKNOWN)
     wait_seconds: float | None = None
     """Median waiting time of jobs of this size; None with too few of them."""
     submitted_wait_seconds: float | None = None
 
 
 _FOLDED = ("lowest of ", "median of ", "highest of ")
+_IDLE_GPU_RATIO = 0.1
 
 
 def predict(report: JobReport, request: OtherRequest, waits: WaitsByShape) -> WhatIfOutcome:
@@ -84,24 +96,41 @@ def predict(report: JobReport, request: OtherRequest, waits: WaitsByShape) -> Wh
         request=request,
         memory=_predict_memory(report, request),
         time=_predict_time(report, request),
+        gpu_memory=_predict_gpu_memory(report, request),
         wait_seconds=wait.median_seconds if wait else None,
         submitted_wait_seconds=before.median_seconds if before else None,
     )
 
 
 def _predict_memory(report: JobReport, request: OtherRequest) -> MemoryOutcome:
-    summary, size = report.summary, submitted_size(report.summary)
-    had = None if size.memory_bytes is None else size.memory_bytes / size.nodes
-    wanted = request.memory_bytes or had
+    summary, had = report.summary, _submitted_bytes(report)
+    wanted = _wanted_bytes(report, request) or had
     needed = _needed_bytes(summary)
     if wanted is None or needed is None:
-        return MemoryOutcome(verdict=Verdict.UNKNOWN, needed_bytes=needed)
+        return MemoryOutcome(verdict=Sufficiency.UNKNOWN, needed_bytes=needed)
     if needed > wanted or (was_oom_killed(summary) and had is not None and wanted <= had):
         after = _first_above(report, wanted, request.cpus)
-        return MemoryOutcome(verdict=Verdict.TOO_LITTLE, needed_bytes=needed, killed_after_seconds=after)
-    # What an OOM-killed run would have needed is not known, nor what samples of Slurm have missed.
-    is_known = is_memory_measured(summary.memory) and not was_oom_killed(summary)
-    return MemoryOutcome(verdict=Verdict.ENOUGH if is_known else Verdict.UNKNOWN, needed_bytes=needed)
+        return MemoryOutcome(verdict=Sufficiency.TOO_LITTLE, needed_bytes=needed, killed_after_seconds=after)
+    # A run that was ended may have needed more later; nor is it known what samples of Slurm have missed.
+    is_known = is_memory_measured(summary.memory) and _is_complete(report)
+    return MemoryOutcome(verdict=Sufficiency.ENOUGH if is_known else Sufficiency.UNKNOWN, needed_bytes=needed)
+
+
+def _submitted_bytes(report: JobReport) -> float | None:
+    size = submitted_size(report.summary)
+    return None if size.memory_bytes is None else size.memory_bytes / size.nodes
+
+
+def _wanted_bytes(report: JobReport, request: OtherRequest) -> float | None:
+    """Return the memory per node of a request; with fewer cores, ``--mem-per-cpu`` alone means less."""
+    had, cpus = _submitted_bytes(report), report.record.cpus
+    if request.memory_bytes or not (had and cpus and request.cpus and "mem-per-cpu" in report.record.options):
+        return request.memory_bytes
+    return had * request.cpus / cpus
+
+
+def _is_complete(report: JobReport) -> bool:
+    return report.record.state == "COMPLETED" and not was_oom_killed(report.summary)
 
 
 def _needed_bytes(summary: JobSummary) -> float | None:
@@ -112,23 +141,31 @@ def _needed_bytes(summary: JobSummary) -> float | None:
     return needed or (summary.memory.best_peak_bytes if summary.record.node_count == 1 else None)
 
 
+def _predict_gpu_memory(report: JobReport, request: OtherRequest) -> GpuMemoryOutcome:
+    gpu = report.summary.gpu
+    needed, size, had = gpu.peak_memory_bytes, gpu.memory_size_bytes, report.record.gpus
+    if request.gpus is None or needed is None or not size or not had:
+        return GpuMemoryOutcome(verdict=Sufficiency.UNKNOWN, needed_bytes=needed)
+    memory = size / had * request.gpus
+    verdict = Sufficiency.ENOUGH if needed <= memory else Sufficiency.TOO_LITTLE
+    return GpuMemoryOutcome(verdict=verdict, needed_bytes=needed, memory_bytes=memory)
+
+
 def _predict_time(report: JobReport, request: OtherRequest) -> TimeOutcome:
     summary = report.summary
     limit = request.limit_seconds or summary.time.requested
-    run_seconds = _slowed(report, summary.run_seconds, request.cpus)
-    if run_seconds is None:
-        return TimeOutcome(verdict=Verdict.UNKNOWN)
+    by_cores = _slowed(report, summary.run_seconds, request.cpus)
+    by_gpus = _slowed_by_gpus(report, request.gpus)
+    if by_cores is None or by_gpus is None:
+        return TimeOutcome(verdict=Sufficiency.UNKNOWN)
+    run_seconds = max(by_cores, by_gpus)
     if limit is not None and run_seconds > limit:
-        return TimeOutcome(verdict=Verdict.TOO_LITTLE, run_seconds=run_seconds, cut_after_seconds=limit)
-    # A run that reached its limit was not done.
-    is_known = report.record.state != "TIMEOUT" or (limit is not None and limit <= (summary.time.requested or math.inf))
-    if not is_known:
-        return TimeOutcome(verdict=Verdict.UNKNOWN, run_seconds=run_seconds)
-    is_cut = report.record.state == "TIMEOUT"
+        return TimeOutcome(verdict=Sufficiency.TOO_LITTLE, run_seconds=run_seconds, cut_after_seconds=limit)
+    if report.record.state == "TIMEOUT" and limit is not None and limit <= (summary.time.requested or math.inf):
+        return TimeOutcome(verdict=Sufficiency.TOO_LITTLE, run_seconds=run_seconds, cut_after_seconds=limit)
+    # A run that was ended was not done.
     return TimeOutcome(
-        verdict=Verdict.TOO_LITTLE if is_cut else Verdict.ENOUGH,
-        run_seconds=run_seconds,
-        cut_after_seconds=limit if is_cut else None,
+        verdict=Sufficiency.ENOUGH if _is_complete(report) else Sufficiency.UNKNOWN, run_seconds=run_seconds
     )
 
 
@@ -149,24 +186,41 @@ def _slowed(report: JobReport, until_seconds: float, cpus: int | None) -> float 
     record = report.record
     if cpus is None or (record.cpus and cpus >= record.cpus):
         return until_seconds
-    busy = _busy_cores(report)
+    return _stretched(report, until_seconds, _busy(report, "cpu"), mean_cores(report.summary), cpus)
+
+
+def _slowed_by_gpus(report: JobReport, gpus: int | None) -> float | None:
+    """Return how long the run takes at least with so many GPUs; None if that is unknown."""
+    gpu, had = report.summary.gpu, report.record.gpus
+    if gpus is None or gpus >= had:
+        return report.summary.run_seconds
+    # Others used a shared GPU too, and one that is stuck is busy doing nothing.
+    if gpu.is_shared or gpu.stuck_seconds:
+        return None
+    mean = None if gpu.mean_utilization is None else gpu.mean_utilization * had
+    return _stretched(report, report.summary.run_seconds, _busy(report, "gpu_busy"), mean, gpus)
+
+
+def _stretched(
+    report: JobReport, until_seconds: float, busy: list[tuple[float, float]], mean: float | None, count: int
+) -> float | None:
+    """Return how long the first part takes if only so many can be busy at once; without a curve by the mean."""
     if not busy:
-        mean = mean_cores(report.summary)
-        return None if mean is None else until_seconds * max(1.0, mean / cpus)
-    start, length = float(record.start_seconds or 0), report.summary.run_seconds
-    # While the job was suspended no core was busy; that time is part of the curve, and not of the run time.
-    last = until_seconds + (record.suspended_seconds if until_seconds >= length else 0)
+        return None if mean is None else until_seconds * max(1.0, mean / count)
+    start, length = float(report.record.start_seconds or 0), report.summary.run_seconds
+    # While the job was suspended nothing was busy; that time is part of the curve, and not of the run time.
+    last = until_seconds + (report.record.suspended_seconds if until_seconds >= length else 0)
     seconds, at = until_seconds, 0.0
-    for time, cores in busy:
+    for time, amount in busy:
         end = min(max(time - start, at), last)
-        seconds += (end - at) * max(0.0, cores / cpus - 1)
+        seconds += (end - at) * max(0.0, amount / count - 1)
         at = end
-    return seconds + (last - at) * max(0.0, busy[-1][1] / cpus - 1)
+    return seconds + (last - at) * max(0.0, busy[-1][1] / count - 1)
 
 
-def _busy_cores(report: JobReport) -> list[tuple[float, float]]:
-    """Return times and the cores busy on all nodes until then; none where lines stand for many nodes."""
-    chart = _find_chart(report, "cpu")
+def _busy(report: JobReport, name: str) -> list[tuple[float, float]]:
+    """Return times and how many were busy until then, on all nodes; none where lines stand for many nodes."""
+    chart = _find_chart(report, name)
     if chart is None or any(line.label.startswith(_FOLDED) for line in chart.lines):
         return []
     columns = (
@@ -181,10 +235,11 @@ def _find_chart(report: JobReport, name: str) -> Chart | None:
 
 
 def describe_outcome(report: JobReport, outcome: WhatIfOutcome) -> tuple[str, ...]:
-    """Return one sentence each on memory, cores, the time limit and the queue."""
+    """Return one sentence each on memory, cores and GPUs, the memory of GPUs, the time limit and the queue."""
     sentences = (
         _memory(report, outcome),
-        _cores(report, outcome),
+        _size(report, outcome),
+        _gpu_memory(outcome),
         _limit(report, outcome),
         _wait(outcome),
     )
@@ -192,54 +247,82 @@ def describe_outcome(report: JobReport, outcome: WhatIfOutcome) -> tuple[str, ..
 
 
 def _memory(report: JobReport, outcome: WhatIfOutcome) -> str:
-    memory, wanted = outcome.memory, outcome.request.memory_bytes
+    memory, wanted = outcome.memory, _wanted_bytes(report, outcome.request)
     if wanted is None:
         return ""
     size, needed = f"With {format_bytes(wanted)} of memory per node", format_bytes(memory.needed_bytes)
-    if memory.verdict is Verdict.TOO_LITTLE and _ends_first(
+    if memory.verdict is Sufficiency.TOO_LITTLE and _ends_first(
         outcome.time.cut_after_seconds, memory.killed_after_seconds
     ):
         return f"{size} its time limit would have ended it before it ran out of memory: it needed {needed}."
-    if memory.verdict is Verdict.TOO_LITTLE:
+    if memory.verdict is Sufficiency.TOO_LITTLE:
         return f"{size} it would have been OOM-killed{_when(report, memory.killed_after_seconds)}: it needed {needed}."
-    if memory.verdict is Verdict.ENOUGH:
+    if memory.verdict is Sufficiency.ENOUGH:
         return f"{size} it would have had enough: it needed {needed}."
     if memory.needed_bytes is None:
         return f"Whether {format_bytes(wanted)} of memory are enough is not known: its memory was not measured."
     return f"Whether {format_bytes(wanted)} of memory are enough is not known: it needed at least {needed}."
 
 
-def _cores(report: JobReport, outcome: WhatIfOutcome) -> str:
-    cpus, had, run_seconds = outcome.request.cpus, report.record.cpus, outcome.time.run_seconds
-    if cpus is None or not had:
+def _size(report: JobReport, outcome: WhatIfOutcome) -> str:
+    """Describe the run time with other cores, GPUs, or both."""
+    request, record, run_seconds = outcome.request, report.record, outcome.time.run_seconds
+    cpus = request.cpus if record.cpus else None
+    if request.gpus is not None and not record.gpus:
+        return "Whether GPUs would help is not known: it had none."
+    counts = ((cpus, "core"), (request.gpus, "GPU"))
+    size = " and ".join(format_some(count, what) for count, what in counts if count is not None)
+    if not size:
         return ""
-    cores = f"With {format_some(cpus, 'core')}"
     if run_seconds is None:
-        return f"{cores} its run time is not known: its CPU time was not measured."
-    took = report.summary.run_seconds
-    if cpus > had:
-        peak = report.summary.cpu.peak_cores
-        is_idle = peak is not None and peak < 0.9 * had
-        return (
-            f"{cores} it would not have been faster."
-            if is_idle
-            else f"{cores} it may be faster: that was not measured."
-        )
+        return f"With {size} its run time is not known: {_why_unknown(report, request)}."
+    took, longer = report.summary.run_seconds, format_seconds(run_seconds)
+    if (cpus or 0) > (record.cpus or 0) or (request.gpus or 0) > record.gpus:
+        return f"With {size} {_with_more(report, request)}"
     if run_seconds < 1.01 * took:
-        return f"{cores} it would have run for about {format_seconds(took)}, as it did."
-    return f"{cores} it would have run for at least {format_seconds(run_seconds)} instead of {format_seconds(took)}."
+        return f"With {size} it would have run for about {format_seconds(took)}, as it did."
+    return f"With {size} it would have run for at least {longer} instead of {format_seconds(took)}."
+
+
+def _why_unknown(report: JobReport, request: OtherRequest) -> str:
+    gpu = report.summary.gpu
+    if request.gpus is None:
+        return "its CPU time was not measured"
+    if gpu.is_shared:
+        return "other jobs used its GPUs, too"
+    return "its GPUs were stuck" if gpu.stuck_seconds else "the use of its cores or GPUs was not measured"
+
+
+def _with_more(report: JobReport, request: OtherRequest) -> str:
+    """Say whether more would have been faster: not while some of what it had was idle."""
+    cpus, gpus, summary = report.record.cpus or 0, report.record.gpus, report.summary
+    peak, least = summary.cpu.peak_cores, summary.gpu.least_utilization
+    has_idle = [
+        (request.cpus or 0) > cpus and peak is not None and peak < 0.9 * cpus,
+        (request.gpus or 0) > gpus and least is not None and least < _IDLE_GPU_RATIO,
+    ]
+    return "it would not have been faster." if any(has_idle) else "it may be faster: that was not measured."
+
+
+def _gpu_memory(outcome: WhatIfOutcome) -> str:
+    memory, gpus = outcome.gpu_memory, outcome.request.gpus
+    if gpus is None or memory.verdict is not Sufficiency.TOO_LITTLE:
+        return ""
+    needed, size = format_bytes(memory.needed_bytes), format_bytes(memory.memory_bytes)
+    have = "has" if gpus == 1 else "have"
+    return f"It held up to {needed} of GPU memory, and {format_some(gpus, 'GPU')} {have} {size}: it would not have fit."
 
 
 def _limit(report: JobReport, outcome: WhatIfOutcome) -> str:
     time, wanted = outcome.time, outcome.request.limit_seconds
-    if time.verdict is Verdict.TOO_LITTLE and time.cut_after_seconds is not None:
+    if time.verdict is Sufficiency.TOO_LITTLE and time.cut_after_seconds is not None:
         if _ends_first(outcome.memory.killed_after_seconds, time.cut_after_seconds):
             return ""
         limit = format_seconds(time.cut_after_seconds)
         return f"Its time limit of {limit} would have ended it{_when(report, time.cut_after_seconds)}."
     if wanted is None:
         return ""
-    if time.verdict is Verdict.ENOUGH:
+    if time.verdict is Sufficiency.ENOUGH:
         return f"A time limit of {format_seconds(wanted)} would have been enough."
     return f"Whether a time limit of {format_seconds(wanted)} is enough is not known."
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collect the use of Lustre file systems: query Prometheus, and attribute the rates to jobs and users.
 
-A stage that fails costs only its own numbers: the last good answer to a query is used for a while, jobs and names that
-are known stay known, and the collection is reported as incomplete.
+A stage that fails affects only its own numbers: the last good response to a query is used for a while, jobs and names
+that are known stay known, and the collection is reported as incomplete.
 
 Prometheus adds up the targets of each file system, so that an answer has one series per job ID and file system. Where
 two servers have the same target, the higher rate counts; series without a target are added up, unless they differ by
@@ -24,7 +24,7 @@ from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
 from slurmscope.core.user_names import NameCache
 from slurmscope.exporter.reading import SharedReading
-from slurmscope.lustre.collector import DIALECTS, LustreOptions
+from slurmscope.lustre.feature import DIALECTS, LustreOptions
 from slurmscope.lustre.use import (
     UNKNOWN,
     Attribution,

@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 from slurmscope.archive.interface import Archive, JobFilter, UseTotal
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.core.units import DAY_SECONDS
+from slurmscope.core.errors import UnreadableReport
+from slurmscope.core.units import DAY_SECONDS, HOUR_SECONDS
 from slurmscope.jobs.findings import RULES, LossCause, find_state_cause
+from slurmscope.jobs.render.resubmission import describe_resubmission
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.viewer import Viewer
+from slurmscope.reports.live_cache import WaitingTimesCache
+from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.reports.rule_trial import read_ended
 
 MAX_JOBS = 10
@@ -19,8 +25,6 @@ MAX_FIXES = 3
 
 GPU_WEIGHT = 16.0
 """Idle cores that one idle GPU counts as when jobs are ranked."""
-
-_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +66,12 @@ class DigestFinding:
     jobs: int
     lost_core_hours: float
     lost_gpu_hours: float
+    blocked_core_hours: float = 0.0
+    """Of cores that other jobs could not use, because these jobs requested memory that they did not need."""
 
     @property
     def weight(self) -> float:
-        return self.lost_core_hours + GPU_WEIGHT * self.lost_gpu_hours
+        return self.lost_core_hours + self.blocked_core_hours + GPU_WEIGHT * self.lost_gpu_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,14 @@ class LostHours:
     jobs: int
     core_hours: float
     gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedHeader:
+    """The header for the next run of some jobs, as their reports have it."""
+
+    jobs: tuple[JobRow, ...]
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +112,15 @@ class Digest:
     short_gpus: Use = Use()
     losses: tuple[LostHours, ...] = ()
     worst_jobs: tuple[JobRow, ...] = ()
+    headers: tuple[SharedHeader, ...] = ()
+    """Headers of these jobs; those without one are left out."""
     fixes: tuple[DigestFinding, ...] = ()
+    energy_jobs: int = 0
+    """Jobs whose energy was measured: energy, carbon and cost are theirs."""
+    energy_joules: float = 0.0
+    carbon_grams: float = 0.0
+    energy_cost: float = 0.0
+    currency: str = ""
     opt_out: str = ""
     """How to unsubscribe: the address of a page, or a sentence."""
 
@@ -119,8 +141,9 @@ def make_digest(
             rule=rule.key,
             title=titles.get(rule.key, rule.key.replace("_", " ")),
             jobs=rule.jobs,
-            lost_core_hours=rule.lost_core_seconds / _HOUR,
-            lost_gpu_hours=rule.lost_gpu_seconds / _HOUR,
+            lost_core_hours=rule.lost_core_seconds / HOUR_SECONDS,
+            lost_gpu_hours=rule.lost_gpu_seconds / HOUR_SECONDS,
+            blocked_core_hours=rule.blocked_core_seconds / HOUR_SECONDS,
         )
         for rule in sums.rules
     ]
@@ -139,6 +162,10 @@ def make_digest(
         short_cores=_sum_use(sums.short, "core"),
         short_gpus=_sum_use(sums.short, "gpu"),
         losses=tuple(_make_loss(total) for total in sums.lost if total.jobs),
+        energy_jobs=sum(total.energy_jobs for total in sums.totals),
+        energy_joules=sum(total.energy_joules for total in sums.totals),
+        carbon_grams=sum(total.carbon_grams for total in sums.totals),
+        energy_cost=sum(total.energy_cost for total in sums.totals),
         worst_jobs=tuple(wasteful[:MAX_JOBS]),
         fixes=tuple(sorted(fixes, key=lambda fix: fix.weight, reverse=True)[:MAX_FIXES]),
     )
@@ -148,19 +175,20 @@ def _make_loss(total: UseTotal) -> LostHours:
     return LostHours(
         cause=LossCause(total.key),
         jobs=total.jobs,
-        core_hours=total.core_seconds / _HOUR,
-        gpu_hours=total.gpu_seconds / _HOUR,
+        core_hours=total.core_seconds / HOUR_SECONDS,
+        gpu_hours=total.gpu_seconds / HOUR_SECONDS,
     )
 
 
 def _lost_hours(row: JobRow) -> float:
-    """Weigh lost cores and GPUs: an idle GPU costs about as much as many idle cores."""
-    return ((row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)) / _HOUR
+    """Weigh lost cores and GPUs: an idle GPU counts as much as many idle cores."""
+    return ((row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)) / HOUR_SECONDS
 
 
 def _sum_use(totals: Sequence[UseTotal], kind: str) -> Use:
     allocated, measured, used = (
-        sum(getattr(total, f"{part}{kind}_seconds") for total in totals) / _HOUR for part in ("", "measured_", "used_")
+        sum(getattr(total, f"{part}{kind}_seconds") for total in totals) / HOUR_SECONDS
+        for part in ("", "measured_", "used_")
     )
     return Use(allocated_hours=allocated, measured_hours=measured, used_hours=used)
 
@@ -205,7 +233,7 @@ def write_digests(
     """Yield a digest for each user, then each account, that had a job end; None for a named one without.
 
     The period ends now. The period before it, to compare with, has the same length. Digests of accounts are about jobs
-    of ``clusters``, of all if this is None: elsewhere the same name may be the account of other people.
+    of ``clusters``, of all if this is None: elsewhere the same name may be the account of other users.
     """
     since_seconds = now_seconds - request.days * DAY_SECONDS
     titles = {rule.id: rule.title for rule in RULES}
@@ -215,6 +243,33 @@ def write_digests(
             period = (since_seconds, now_seconds)
             digest = make_digest(about.name, period, sums.as_sums(), rule_titles=titles, is_account=about.is_account)
         yield about, digest
+
+
+def add_headers(archive: Archive, about: DigestSubject, digest: Digest) -> Digest:
+    """Return a digest with the headers of its worst jobs, whose reports are read for it: only digests that are due."""
+    return replace(digest, headers=_find_headers(archive, about, digest.worst_jobs))
+
+
+def _find_headers(archive: Archive, about: DigestSubject, rows: Iterable[JobRow]) -> tuple[SharedHeader, ...]:
+    """Return the headers of jobs, each once, from what the subject may see: a user, or who coordinates an account."""
+    viewer = Viewer(name="", coordinates=frozenset({about.name})) if about.is_account else Viewer(name=about.name)
+    waiting = WaitingTimesCache(None)
+    jobs: dict[tuple[str, ...], list[JobRow]] = defaultdict(list)
+    for row in rows:
+        for report in _find_run(archive, viewer, row):
+            header = describe_resubmission(add_resubmission(archive, waiting, viewer, report))
+            if header is not None:
+                jobs[header.lines].append(row)
+    return tuple(SharedHeader(jobs=tuple(found), lines=lines) for lines, found in jobs.items())
+
+
+def _find_run(archive: Archive, viewer: Viewer, row: JobRow) -> list[JobReport]:
+    """Return the report of a row, unless it cannot be decoded: its user would get no digest at all."""
+    try:
+        found = archive.find(viewer, row.job_id, cluster=row.cluster)
+    except UnreadableReport:
+        return []
+    return [report for report in found if report.record.submit_seconds == row.submit_seconds]
 
 
 def add_up(
@@ -248,6 +303,13 @@ def _count(row: JobRow) -> dict[str, float]:
     # Unmeasured jobs count neither as used nor as unused.
     if cores is not None:
         amounts |= {"measured_core_seconds": core_seconds, "used_core_seconds": core_seconds - cores}
+    if row.energy_joules is not None:
+        amounts |= {
+            "energy_jobs": 1,
+            "energy_joules": row.energy_joules,
+            "carbon_grams": row.carbon_grams or 0.0,
+            "energy_cost": row.energy_cost or 0.0,
+        }
     if gpus is not None:
         amounts |= {"measured_gpu_seconds": gpu_seconds, "used_gpu_seconds": gpu_seconds - gpus}
     if cause is None:

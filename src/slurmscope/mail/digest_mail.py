@@ -6,16 +6,20 @@ from __future__ import annotations
 from email.message import EmailMessage
 from email.policy import Policy
 
-from slurmscope.core.units import NOT_MEASURED, format_count, format_ratio, format_seconds, format_some
-from slurmscope.jobs.findings import LossCause
+from slurmscope.archive.job_columns import JobRow
+from slurmscope.core.units import HOUR_SECONDS, NOT_MEASURED, format_hours, format_ratio, format_seconds, format_some
+from slurmscope.jobs.findings import RULES, LossCause, find_state_cause
+from slurmscope.jobs.render.energy import describe_energy_sum
 from slurmscope.jobs.render.formatting import format_day, show
 from slurmscope.jobs.render.html import render_template, safe_url
-from slurmscope.jobs.render.text import lay_table, wrap
+from slurmscope.jobs.render.resubmission import TITLE
+from slurmscope.jobs.render.text import cut, lay_table, wrap
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS
-from slurmscope.mail.digest import Digest, DigestFinding, LostHours, Use
+from slurmscope.mail.digest import GPU_WEIGHT, Digest, DigestFinding, LostHours, Use
 from slurmscope.mail.mail import MAIL_WIDTH, start_mail
 
-_HOUR = 3600.0
+_CAUSE = 26
+"""Characters of a finding in the table of jobs."""
 
 
 def render_digest_text(digest: Digest, *, url: str = "") -> str:
@@ -28,10 +32,16 @@ def render_digest_text(digest: Digest, *, url: str = "") -> str:
         "",
         *lay_table(head, use, MAIL_WIDTH),
     ]
+    if energy := describe_energy_sum(digest, digest.currency):
+        lines += ["", *wrap(energy, MAIL_WIDTH)]
     if digest.fixes:
         lines += ["", "What to change first", *(f"  {number}. {line}" for number, line in _numbered_fixes(digest))]
     if digest.worst_jobs:
         lines += ["", "Jobs with the most lost hours", *lay_table(*_job_table(digest), MAIL_WIDTH)]
+        lines += wrap(order, MAIL_WIDTH) if (order := _describe_order(digest)) else []
+    for jobs, header in _headers(digest):
+        # In the first column: sbatch ignores indented lines.
+        lines += ["", *wrap(jobs, MAIL_WIDTH), *header]
     if url:
         lines += ["", f"More: {show(url)}"]
     if digest.opt_out:
@@ -49,9 +59,12 @@ def render_digest_html(digest: Digest, *, url: str = "") -> str:
         opening=_opening(digest),
         use_head=head,
         use_rows=use,
+        energy=describe_energy_sum(digest, digest.currency),
         fixes=[line for _, line in _numbered_fixes(digest)],
         job_head=job_head,
         job_rows=job_rows,
+        order=_describe_order(digest),
+        headers=_headers(digest),
         url=safe_url(url),
         opt_out=show(digest.opt_out),
         opt_out_url=safe_url(digest.opt_out),
@@ -131,8 +144,8 @@ def _use_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 
 def _use_row(label: str, use: Use, before: Use) -> tuple[str, ...]:
-    used = _format_hours(use.used_hours) if use.measured_hours else NOT_MEASURED
-    allocated, measured = _format_hours(use.allocated_hours), _format_hours(use.measured_hours)
+    used = format_hours(use.used_hours * HOUR_SECONDS) if use.measured_hours else NOT_MEASURED
+    allocated, measured = (format_hours(hours * HOUR_SECONDS) for hours in (use.allocated_hours, use.measured_hours))
     return (label, allocated, measured, used, format_ratio(use.ratio), format_ratio(before.ratio))
 
 
@@ -142,17 +155,20 @@ def _numbered_fixes(digest: Digest) -> list[tuple[int, str]]:
 
 def _format_fix(fix: DigestFinding) -> str:
     hours = _core_and_gpu_hours(fix.lost_core_hours, fix.lost_gpu_hours)
-    return f"{show(fix.title, 200)}: {format_some(fix.jobs, 'job')} lost {hours}"
+    blocked = (
+        f", and blocked {_hours(fix.blocked_core_hours * HOUR_SECONDS)} for others" if fix.blocked_core_hours else ""
+    )
+    return f"{show(fix.title, 200)}: {format_some(fix.jobs, 'job')} lost {hours}{blocked}"
 
 
 def _core_and_gpu_hours(core_hours: float, gpu_hours: float) -> str:
-    cores = f"{_format_hours(core_hours)} core-hours"
-    return f"{cores} and {_format_hours(gpu_hours)} GPU-hours" if gpu_hours > 0 else cores
+    cores = f"{format_hours(core_hours * HOUR_SECONDS)} core-hours"
+    return f"{cores} and {format_hours(gpu_hours * HOUR_SECONDS)} GPU-hours" if gpu_hours > 0 else cores
 
 
 def _job_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    has_clusters = len({row.cluster for row in digest.worst_jobs}) > 1
-    head = ("Job", *(("Cluster",) if has_clusters else ()), "Core h lost", "GPU h lost", "CPU", "Memory", "State")
+    has_clusters = _has_clusters(digest)
+    head = ("Job", *(("Cluster",) if has_clusters else ()), "Core h", "GPU h", "CPU", "Why")
     rows = [
         (
             f"{show(row.shown_id, 20)} {show(row.name, 60)}",
@@ -160,18 +176,49 @@ def _job_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             _hours(row.lost_core_seconds),
             _hours(row.lost_gpu_seconds),
             format_ratio(row.cpu_ratio),
-            format_ratio(row.memory_ratio),
-            show(row.state, 20),
+            _name_cause(row),
         )
         for row in digest.worst_jobs
     ]
     return head, rows
 
 
+_TITLES = {rule.id: rule.title for rule in RULES}
+_LOSE_NO_HOURS = frozenset(
+    {"memory_over_requested", "memory_near_limit", "memory_growing", "time_over_requested", "too_short"}
+)
+"""Rules about memory or time that was requested: they do not say why cores or GPUs were idle."""
+
+
+def _name_cause(row: JobRow) -> str:
+    """Return why the hours of a job were lost: how it ended, or else its worst finding about idle hours."""
+    if find_state_cause(row.state) is not None:
+        return show(row.state, 20).replace("_", " ").lower()
+    rule = next((rule for rule in row.rules if rule not in _LOSE_NO_HOURS), "")
+    if rule:
+        return cut(show(_TITLES.get(rule, rule.replace("_", " "))), _CAUSE)
+    is_gpu = GPU_WEIGHT * (row.lost_gpu_seconds or 0.0) > (row.lost_core_seconds or 0.0)
+    return "idle GPUs" if is_gpu else "idle cores"
+
+
+def _describe_order(digest: Digest) -> str:
+    has_gpus = any(row.lost_gpu_seconds for row in digest.worst_jobs)
+    return f"In this order, an hour of a GPU counts as {GPU_WEIGHT:g} of a core." if has_gpus else ""
+
+
+def _headers(digest: Digest) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the lines for job scripts, under the jobs that they are for."""
+    has_clusters = _has_clusters(digest)
+
+    def name(job: JobRow) -> str:
+        return show(f"{job.shown_id} ({job.cluster})" if has_clusters else job.shown_id, 40)
+
+    return [(f"{TITLE} of {', '.join(map(name, header.jobs))}", header.lines) for header in digest.headers]
+
+
+def _has_clusters(digest: Digest) -> bool:
+    return len({row.cluster for row in digest.worst_jobs}) > 1
+
+
 def _hours(seconds: float | None) -> str:
-    return "–" if seconds is None else _format_hours(seconds / _HOUR)
-
-
-def _format_hours(hours: float) -> str:
-    """Format hours; a minute of one core is not shown as zero."""
-    return "under 0.01" if 0 < hours < 0.005 else format_count(hours)
+    return "–" if seconds is None else format_hours(seconds)

@@ -25,12 +25,13 @@ from email.utils import formataddr, getaddresses, make_msgid, parseaddr
 from pathlib import Path
 from urllib.parse import quote
 
+from slurmscope.core.config import read_password
 from slurmscope.core.errors import ConfigError, OutputError
 from slurmscope.core.log import escape
+from slurmscope.jobs.render.compat import warning_line
 from slurmscope.jobs.render.formatting import show
 from slurmscope.jobs.render.html import render_mail_html
 from slurmscope.jobs.render.pdf import render_pdf
-from slurmscope.jobs.render.seed import warning_line
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import JobReport
 from slurmscope.reports.settings import MailSettings, link_to
@@ -79,7 +80,6 @@ def check_address(text: str) -> str:
 
 
 SUBMISSION_PORTS = {"none": 25, "starttls": 587, "tls": 465}
-PASSWORD_LIMIT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +133,9 @@ class MailServer:
         if self.tls == "none" and not _is_loopback(_split(self.address, 0)[0]):
             raise OutputError(f"the password for {self.address} is only sent over TLS; set --mail.tls")
         try:
-            with self.password_file.open("rb") as file:
-                return file.read(PASSWORD_LIMIT_BYTES).decode("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise OutputError(f"cannot read the password file {self.password_file}: {reason}") from error
+            return read_password(self.password_file)
+        except ConfigError as error:
+            raise OutputError(str(error)) from error
 
 
 class _Deadline:
@@ -258,6 +256,22 @@ def open_mail_server(settings: MailSettings) -> MailServer:
         password_file=settings.password_file,
         timeout_seconds=settings.timeout,
     )
+
+
+def describe_mail(mail: EmailMessage) -> str:
+    """Return what would be sent, and to whom, as text that is safe on a terminal."""
+    text = mail.get_body(("plain",))
+    attached = [show(part.get_filename() or part.get_content_type(), 200) for part in mail.iter_attachments()]
+    has_html = mail.get_body(("html",)) is not None
+    lines = [
+        *(f"{name}: {show(' '.join(str(mail[name]).split()))}" for name in ("From", "To", "Subject")),
+        f"Also attached: {', '.join([*(['the report as HTML'] if has_html else []), *attached])}"
+        if has_html or attached
+        else "Nothing is attached.",
+        "",
+        *(show(line) for line in (text.get_content() if text else "").splitlines()),
+    ]
+    return "\n".join(lines)
 
 
 def address_of(user: str, settings: MailSettings) -> str:

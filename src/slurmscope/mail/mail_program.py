@@ -63,9 +63,17 @@ def parse_subject(subject: str) -> MailSubject | None:
 
 
 def run_mail_program(
-    config: Config, environment: Mapping[str, str], *, subject: str, recipients: str, wait_seconds: float
+    config: Config,
+    environment: Mapping[str, str],
+    *,
+    subject: str,
+    recipients: str,
+    wait_seconds: float,
+    send: Callable[[EmailMessage], None] | None = None,
 ) -> None:
     """Send one mail to each recipient; without a report, send Slurm's notice and the reason.
+
+    ``send`` is called instead of the mail server.
 
     Raises OutputError when a mail could not be sent, after trying all others.
     """
@@ -81,7 +89,7 @@ def run_mail_program(
     elif parsed and parsed.has_ended:
         report, more = _try_report(config, environment, parsed.job, wait_seconds)
     write = partial(_write, subject=subject, report=report, more=more, settings=settings, clusters=clusters)
-    problems = [_try_send(partial(write, address), settings) for address in addresses]
+    problems = [_try_send(partial(write, address), send or open_mail_server(settings).send) for address in addresses]
     if any(problems):
         raise OutputError("\n".join(problem for problem in problems if problem))
 
@@ -154,10 +162,10 @@ def _cluster_of(environment: Mapping[str, str]) -> str:
     return environment.get(CLUSTER_VARIABLE, "").lower()
 
 
-def _try_send(write: Callable[[], EmailMessage], settings: MailSettings) -> str:
+def _try_send(write: Callable[[], EmailMessage], send: Callable[[EmailMessage], None]) -> str:
     """Return what went wrong, or an empty text."""
     try:
-        open_mail_server(settings).send(write())
+        send(write())
     except SlurmscopeError as error:
         return str(error)
     return ""

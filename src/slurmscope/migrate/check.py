@@ -26,9 +26,12 @@ from slurmscope.migrate.old_systems import (
     PSEUDO_EXPORTER,
     OldMetrics,
     OldSystem,
+    Pages,
+    SeriesChange,
+    is_close,
 )
+from slurmscope.migrate.other_exporters import CEEMS, CGROUP_EXPORTER, JOBSTATS, SCKYZO
 from slurmscope.migrate.pages import Page
-from slurmscope.migrate.reasons import Pages, SeriesChange, is_close
 
 TARGET_LABELS = frozenset({"job", "instance"})
 SHORT_LIVED_LABELS = frozenset({"jobid", "slurm_job", "pgid", "pid"})
@@ -194,6 +197,10 @@ SYSTEMS: tuple[OldSystem, ...] = (
     PSEUDO_EXPORTER,
     CLUSTER_EXPORTER,
     PROFILE_PLUGIN,
+    SCKYZO,
+    CEEMS,
+    CGROUP_EXPORTER,
+    JOBSTATS,
 )
 
 

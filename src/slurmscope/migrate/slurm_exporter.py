@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 
-from slurmscope.migrate.old_systems import MetricGroup, OldSystem, old
-from slurmscope.migrate.reasons import (
+from slurmscope.core.units import MIB
+from slurmscope.migrate.old_systems import (
     MIB_FACTOR,
     DocumentedReason,
+    MetricGroup,
+    OldSystem,
     Pages,
     SeriesChange,
     at_least,
@@ -17,6 +19,7 @@ from slurmscope.migrate.reasons import (
     factor,
     has,
     is_close,
+    old,
     same_total,
     total,
     truncated,
@@ -24,13 +27,12 @@ from slurmscope.migrate.reasons import (
 )
 
 _JSON = "`-slurm.cli-fallback=false`"
-_MEGABYTES = float(2**20)
 
 
 def _is_json(_: SeriesChange, pages: Pages) -> bool:
     """Recognize the page of the JSON mode by its memory, which is in megabytes."""
     was, now = total(pages.old, "slurm_mem_real"), total(pages.ours, "slurm_mem_real")
-    return was is not None and now is not None and is_close(now, _MEGABYTES * was)
+    return was is not None and now is not None and is_close(now, MIB * was)
 
 
 def _is_whole_job(change: SeriesChange, pages: Pages) -> bool:
@@ -114,18 +116,16 @@ _WHOLE_JOB = DocumentedReason(
     "binary units, and memory of the whole job. It was the request per node or per CPU, whatever the number of nodes",
     _is_whole_job,
 )
-_JSON_MEMORY = DocumentedReason(f"{_JSON} had megabytes times 1,000,000,000", factor(_MEGABYTES / 1e9))
+_JSON_MEMORY = DocumentedReason(f"{_JSON} had megabytes times 1,000,000,000", factor(MIB / 1e9))
 _ARRAYS = DocumentedReason(
     f"every task of an array counts; with {_JSON} pending tasks were one job",
     _counts_tasks,
 )
-_BINARY = DocumentedReason(f"binary units; {_JSON} had megabytes", factor(MIB_FACTOR, _MEGABYTES))
+_BINARY = DocumentedReason(f"binary units; {_JSON} had megabytes", factor(MIB_FACTOR, MIB))
 _STATES = DocumentedReason(
     f"one state for each node, as sinfo shows it in its long form; with {_JSON} it was the base state, so that a "
     "draining node was `mixed`, and before 1.7 `a&b` for a node that sinfo showed in two states",
-    both(
-        same_total("state", _MEGABYTES), lambda change, pages: "&" in change.labels["state"] or _is_json(change, pages)
-    ),
+    both(same_total("state", MIB), lambda change, pages: "&" in change.labels["state"] or _is_json(change, pages)),
 )
 _IDLE = DocumentedReason(
     f"without nodes that are down or drained, as sinfo counts; {_JSON} counted them", _was_idle_anyway

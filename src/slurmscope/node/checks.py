@@ -8,30 +8,40 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slurmscope.core.check import Check
 from slurmscope.core.errors import CommandMissing, SlurmscopeError
 from slurmscope.core.log import escape
+from slurmscope.node.cgroup.tree import LayoutKind
+from slurmscope.node.energy import Covers, NodeEnergy
+from slurmscope.node.gpu.records import NO_SOURCE, GpuReason, Gpus
 from slurmscope.node.job_use import NodeJobs
 from slurmscope.node.procfs.reader import ProcessReader
-from slurmscope.slurm.command import RunCommand
+
+if TYPE_CHECKING:
+    from slurmscope.slurm.command import RunCommand
 
 ADVICE = "set node.name to the NodeName of this host in slurm.conf: reports do not find jobs under another name"
 
 SHOWN_NODES = 5
 
 
+def read_hosts(run: RunCommand) -> dict[str, str]:
+    """Return the nodes of the cluster by name, with the host names under which slurmctld reaches them."""
+    lines = run("sinfo", ("--noheader", "--Node", "--format=%N %n")).decode("utf-8", "replace").splitlines()
+    return dict(words for line in lines if len(words := line.split()) == 2)
+
+
 def check_node_name(run: RunCommand, node_name: str, host_name: str) -> Iterator[Check]:
     """Yield a check; none where Slurm's commands are not installed, as on a node without them."""
     try:
-        answer = run("sinfo", ("--noheader", "--Node", "--format=%N %n"))
+        nodes = read_hosts(run)
     except CommandMissing:
         return
     except SlurmscopeError as error:
-        yield Check(name="node name", is_good=True, message=f"not checked: {error}")
+        yield Check(name="node name", is_good=True, message=f"not checked: {error}", is_note=True)
         return
-    # Node names, and the host names under which slurmctld reaches them.
-    nodes = dict(line.split() for line in answer.decode("utf-8", "replace").splitlines() if len(line.split()) == 2)
     if node_name in nodes:
         yield Check(name="node name", is_good=True, message=f"Slurm knows this node as {escape(node_name)}")
         return
@@ -62,12 +72,23 @@ CAPABILITY_ADVICE = (
     "I/O, open files and accounts of other users' jobs need CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: "
     f"use the unit {_UNIT if _UNIT.exists() else 'deploy/slurmscope-node.service in the source'}"
 )
+MOUNT_ADVICE = (
+    "mount it (systemd does so at boot), set path.cgroup, or mount /sys/fs/cgroup of the host into the container; "
+    "until then jobs are found by their processes, or not at all"
+)
 SOURCE_ADVICE = {
     "cgroup_cpuset": "jobs are not confined to cores; set TaskPlugin=task/cgroup and ConstrainCores=yes",
     "cgroup_io": "Slurm does not enable the io controller; set EnableExtraControllers=io in cgroup.conf (25.05)",
     "cgroup_pids": "Slurm does not enable the pids controller; no other metric depends on it",
     "cgroup_pressure": "the kernel has no pressure metrics for these cgroups (v1, or psi=0)",
 }
+
+
+def check_mount(cgroup_root: Path, kind: LayoutKind) -> Iterator[Check]:
+    """Yield a check if no cgroups are mounted where they are looked for, as in a container without them."""
+    if kind is LayoutKind.UNSUPPORTED:
+        message = f"no cgroup file system with the controllers of jobs is mounted at {escape(str(cgroup_root))}"
+        yield Check(name="cgroup mount", is_good=False, message=message, advice=MOUNT_ADVICE)
 
 
 def check_node(jobs: NodeJobs, *, has_capabilities: bool) -> Iterator[Check]:
@@ -92,6 +113,60 @@ def check_node(jobs: NodeJobs, *, has_capabilities: bool) -> Iterator[Check]:
             message="can be read" if can else "cannot be read here",
             advice="" if can else SOURCE_ADVICE.get(source, CAPABILITY_ADVICE),
         )
+
+
+GPU_ADVICE = {
+    GpuReason.NOT_INSTALLED: "install the extra gpu: pip install 'slurmscope[gpu]'",
+    GpuReason.NO_PERMISSION: "use the unit deploy/slurmscope-node.service, which has the capabilities for it",
+    GpuReason.VERSION_MISMATCH: "the driver was updated while it was loaded: reboot the node or reload its modules",
+    GpuReason.LOST: "see the kernel's log for the Xid of the GPU; it needs a reset",
+}
+GPU_SOURCES = {
+    "gpm": "hardware counters",
+    "samples": "the driver's samples: busy time, but not which units worked (hardware counters need Hopper or later)",
+    "gauge": "a gauge of the driver, read often: busy time, but not which units worked",
+    "engines": "the kernel's times of clients: busy time, but not which units worked",
+    NO_SOURCE: "nothing: the driver counts nothing for such a device",
+}
+METER_ADVICE = (
+    "none of /sys/cray/pm_counters, an ACPI power meter, IPMI (ipmitool or FreeIPMI, with /dev/ipmi0) and "
+    "/sys/class/powercap can be read; RAPL needs root or CAP_DAC_READ_SEARCH"
+)
+
+
+def check_gpus(gpus: Gpus) -> Iterator[Check]:
+    """Yield one check for the GPUs, one per source of counters, and one per source that cannot be read."""
+    whole = [gpu for gpu in gpus.devices if not gpu.parent_uuid]
+    if not whole and gpus.unavailable.get("nvml") is GpuReason.DRIVER_NOT_LOADED:
+        yield Check(name="gpus", is_good=True, message="no GPU with a driver")
+        return
+    lost = sum(gpu.problem is not None for gpu in whole)
+    if whole:
+        message = f"{len(whole)} found" + (f", {lost} of them cannot be read" if lost else "")
+        yield Check(name="gpus", is_good=not lost, message=message, advice=GPU_ADVICE[GpuReason.LOST] if lost else "")
+    counted = Counter(gpu.counters.source if gpu.counters else NO_SOURCE for gpu in gpus.devices if gpu.is_holdable)
+    for source, number in sorted(counted.items()):
+        message = f"{number} counted from {GPU_SOURCES.get(source, escape(source))}"
+        yield Check(name=f"gpu counters {escape(source)}", is_good=True, message=message)
+    for source, reason in sorted(gpus.unavailable.items()):
+        words = reason.value.replace("_", " ")
+        yield Check(
+            name=f"source {source}",
+            is_good=False,
+            message=f"GPUs: {words}",
+            advice=GPU_ADVICE.get(reason, "see the log of the agent"),
+        )
+
+
+def check_energy(energy: NodeEnergy | None) -> Iterator[Check]:
+    """Yield a check that names the meter of the node."""
+    has_meter = energy is not None and energy.covers is not Covers.GPUS
+    if energy is None:
+        message = "no meter"
+    else:
+        message = f"{energy.source}, which covers {energy.covers.value}" if has_meter else "no meter but those of GPUs"
+    # Many machines, such as virtual ones, have none.
+    yield Check(name="energy", is_good=True, message=message, advice="" if has_meter else METER_ADVICE)
 
 
 # Beginnings of file names in both cgroup versions; pressure files have the name of their resource first.

@@ -20,7 +20,7 @@ from operator import add
 
 from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Labels, counter, gauge
-from slurmscope.node.job_metrics import JOB, job_labels
+from slurmscope.node.job_metrics import JOB, label_jobs
 from slurmscope.node.job_use import JobKey, NodeJobs, Roster
 from slurmscope.node.mounts import ClientUse, Mount, MountedFilesystem, MountReading, NodeFilesystems
 
@@ -226,12 +226,11 @@ def _known(uses: Mapping[Labels, ClientUse], position: int) -> dict[Labels, floa
 
 
 def _uses_of_jobs(filesystems: NodeFilesystems, node_jobs: NodeJobs) -> dict[Labels, ClientUse]:
-    uses: dict[Labels, ClientUse] = {}
-    # Of two runs of one job ID, the one that has not ended is exported, as in job_use.
-    for job in sorted(node_jobs.jobs, key=lambda job: job.has_ended):
-        for filesystem, use in filesystems.jobs.get(job.key, {}).items():
-            uses.setdefault((*job_labels(job.key, node_jobs.host_name), *filesystem), use)
-    return uses
+    return {
+        (*labels, *filesystem): use
+        for labels, job in label_jobs(node_jobs).items()
+        for filesystem, use in filesystems.jobs.get(job.key, {}).items()
+    }
 
 
 COLLECTOR = Collector(

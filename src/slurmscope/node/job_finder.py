@@ -8,17 +8,22 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.cgroup.names import parse_step
 from slurmscope.node.cgroup.tree import CgroupTree, LayoutKind, in_hierarchy
-from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, GroupKey, JobKey, JobUse
-from slurmscope.node.procfs.job_processes import JobProcesses, ProcessDetail
-from slurmscope.node.procfs.process import Missing
+from slurmscope.node.job_use import WHOLE_JOB, CgroupUse, GroupKey, JobKey, JobUse, ProcessUse
+from slurmscope.node.kept_totals import WITNESSES, KeptJob
+from slurmscope.node.kernel_files import Hanging, Missing
+from slurmscope.node.procfs.job_processes import JobProcesses
+from slurmscope.node.procfs.job_scan import ProcessDetail
 from slurmscope.node.procfs.reader import ProcessReader
 from slurmscope.node.procfs.stepd_jobs import StepdJob, StepdTree
 
@@ -74,34 +79,48 @@ class ReadingOptions:
 class JobMeter:
     """Read one job repeatedly; keeps totals of its ended processes, so there is one meter per job."""
 
-    def __init__(self, processes: ProcessReader, options: ReadingOptions) -> None:
+    def __init__(
+        self, processes: ProcessReader, options: ReadingOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._reader = processes
         self._options = options
-        self._processes = JobProcesses(processes, options.detail)
+        self._clock = clock
+        self._processes = JobProcesses(processes, options.detail, clock=clock)
         self._environment: dict[str, str] = {}
         self._environment_tries = 0
+        self._hanging: threading.Thread | None = None
+        self._was_cut = False
+        self._pids: frozenset[int] = frozenset()
 
     @property
     def was_cut(self) -> bool:
         """Return whether the processes took too long at the last reading, and keep their values."""
-        return self._processes.was_cut
+        return self._was_cut
 
     def read(self, job: LiveJob, seconds: float = math.inf) -> JobUse | None:
         """Read everything; None if there is nothing to read (yet). The processes may take so many seconds."""
         # Cgroups first: Slurm removes them milliseconds after the last process ends.
         use = self.read_cgroup(job)
-        members = job.members()
-        if use is None and not members.user and not members.stepd:
-            return None
-        self._read_environment(members.user)
+        cpu_seconds = _exact_cpu_seconds(job, use)
+        if self._processes.has_slept(cpu_seconds):
+            processes, pids, self._was_cut = self._processes.go_on_sleeping(), self._pids, False
+            is_complete = True
+        else:
+            members = job.members()
+            if use is None and not members.user and not members.stepd:
+                return None
+            pids, is_complete = _all_pids(members), members.is_complete
+            read = partial(self._read_members, members, seconds, cpu_seconds)
+            # Those that could not be listed would count as ended, and once more at the next reading.
+            processes = self._read_processes(job, read) if is_complete else self._processes.last
+            self._pids = pids if is_complete else self._pids
         return JobUse(
             key=job.key,
             uid=job.uid,
             groups=use.groups if use else {},
-            processes=self._processes.read(
-                members.user, members.stepd, list_again=lambda: _all_pids(job.members()), seconds=seconds
-            ),
-            pids=_all_pids(members),
+            processes=processes,
+            are_processes_read=is_complete and not self._was_cut,
+            pids=pids,
             environment=self._environment,
             cgroup=str(job.path or ""),
         )
@@ -116,10 +135,31 @@ class JobMeter:
             groups.update(job.read_groups(steps=self._options.has_steps, tasks=self._options.has_tasks))
         return JobUse(key=job.key, uid=job.uid, groups=groups, cgroup=str(job.path or ""))
 
+    def keep(self, job: LiveJob) -> KeptJob:
+        """Return what a new agent needs to continue the totals of a job."""
+        own = job.keep() if isinstance(job, StepdJob) else {}
+        return KeptJob(
+            key=job.key, witnesses=tuple(self._processes.oldest(WITNESSES)), totals={**self._processes.keep(), **own}
+        )
+
+    def resume(self, job: LiveJob, kept: KeptJob) -> None:
+        """Continue the totals of an agent that ran before, if it is the same run of the job."""
+        members = _all_pids(job.members())
+        found = self._reader.read([pid for pid, _ in kept.witnesses if pid in members], owner=job.uid)
+        if not {(sample.pid, sample.start_ticks) for sample in found} & set(kept.witnesses):
+            return
+        self._processes.resume(kept.totals)
+        if isinstance(job, StepdJob):
+            job.resume(kept.totals)
+
+    def release(self) -> None:
+        """Close all descriptors of processes."""
+        self._processes.release()
+
     def leaders(self, job: LiveJob) -> list[int]:
         """List processes that slurmstepd started itself: when one of them ends, a task has ended."""
         members = job.members()
-        samples = self._reader.read(members.user[: 4 * LEADER_LIMIT])
+        samples = self._reader.read(members.user[: 4 * LEADER_LIMIT], owner=job.uid)
         stepd, others = set(members.stepd), set(members.user)
         leaders = [s.pid for s in samples if (s.parent_id in stepd if stepd else s.parent_id not in others)]
         return leaders[:LEADER_LIMIT]
@@ -129,25 +169,67 @@ class JobMeter:
 
         The extern step has a process ``sleep`` until Slurm ends the job.
         """
-        pids = job.members().user
-        if len(pids) > IDLE_LIMIT:
+        members = job.members()
+        pids = members.user
+        if len(pids) > IDLE_LIMIT or not members.is_complete:
             return None
-        samples = self._reader.read(pids)
-        if len(samples) < len(pids) and self._reader.hides_processes():
+        samples = self._reader.read(pids, owner=job.uid)
+        guard = self._reader.guard
+        if len(samples) < len(pids) and (self._reader.hides_processes() or (guard and any(map(guard.skips, pids)))):
             return None
         return None if any(s.state != "Z" and s.command != IDLE_COMMAND for s in samples) else len(pids)
 
-    def _read_environment(self, pids: Iterable[int]) -> None:
+    def _read_processes(
+        self, job: LiveJob, read: Callable[[Callable[[], Members]], ProcessUse | None]
+    ) -> ProcessUse | None:
+        """Read the processes; their last values while files of one hang, or too many of the user's do."""
+        guard = self._reader.guard
+        if guard is None:
+            return read(job.members)
+        self._was_cut = True
+        if (self._hanging is None or not self._hanging.is_alive()) and not guard.skips_user(job.uid):
+            try:
+                return guard.run(lambda: read(lambda: guard.run(job.members)), owner=job.uid)
+            except Hanging as hanging:
+                self._hanging = hanging.thread
+        return self._processes.last
+
+    def _read_members(
+        self, members: Members, seconds: float, cpu_seconds: float | None, list_again: Callable[[], Members]
+    ) -> ProcessUse | None:
+        until = self._clock() + seconds
+        self._read_environment(members.user, until)
+        use = self._processes.read(
+            members.user,
+            members.stepd,
+            list_again=lambda: _all_pids(list_again()),
+            seconds=until - self._clock(),
+            cpu_seconds=cpu_seconds,
+        )
+        self._was_cut = self._processes.was_cut
+        return use
+
+    def _read_environment(self, pids: Iterable[int], until: float) -> None:
+        """Read the first processes; a user may make that slow, by memory of a file system that the user serves."""
         if self._environment or not self._options.environment or self._environment_tries >= ENVIRONMENT_TRIES:
             return
         candidates = list(pids)[:ENVIRONMENT_PROCESSES]
         self._environment_tries += bool(candidates)
         for pid in candidates:
+            if self._clock() >= until:
+                return
+            if self._reader.guard is not None:
+                self._reader.guard.at(pid)
             with self._reader.process(pid) as process:
                 found = process if isinstance(process, Missing) else process.environment(self._options.environment)
             if not isinstance(found, Missing):
                 # Adopted processes have fewer variables than those that Slurm started.
                 self._environment = {**found, **self._environment}
+
+
+def _exact_cpu_seconds(job: LiveJob, use: JobUse | None) -> float | None:
+    """Return the CPU time of the cgroup of a job; without one, it is counted in clock ticks."""
+    return use.groups[WHOLE_JOB].cpu.total_seconds if use and job.path is not None else None
 
 
 def _all_pids(members: Members) -> frozenset[int]:

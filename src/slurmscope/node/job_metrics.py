@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from slurmscope.core.units import MIB
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge
-from slurmscope.node.job_use import CgroupUse, GroupKey, JobKey, JobUse, ProcessUse
+from slurmscope.node.job_use import CgroupUse, GroupKey, JobKey, JobUse, NodeJobs, ProcessUse
 
 JOB = ("slurm_job", "slurm_node")
 """Labels of every series of a job."""
@@ -29,6 +30,14 @@ def job_labels(key: JobKey, host_name: str) -> Labels:
     For output only: a key is compared with other keys before it is labelled.
     """
     return str(key.job_id), key.node_name or host_name
+
+
+def label_jobs(node_jobs: NodeJobs) -> dict[Labels, JobUse]:
+    """Return the jobs by their labels; of two runs of one job ID, the one that has not ended is exported."""
+    newest: dict[Labels, JobUse] = {}
+    for job in sorted(node_jobs.jobs, key=lambda job: job.has_ended):
+        newest.setdefault(job_labels(job.key, node_jobs.host_name), job)
+    return newest
 
 
 def _counter(name: str, help: str, *further: str) -> Metric:
@@ -87,6 +96,15 @@ CGROUP: tuple[One[CgroupUse], ...] = (
 
 SEVERAL: tuple[Several[CgroupUse], ...] = (
     (
+        _gauge(
+            "jobs_memory_numa_bytes",
+            "Anonymous memory and page cache of the job on NUMA nodes of its cores (local) and on others (remote); "
+            "absent on a node with one NUMA node, and if the job is not confined to cores.",
+            "placement",
+        ),
+        lambda g: _labelled(g.memory.numa_bytes),
+    ),
+    (
         _counter("jobs_cpu_core_seconds_total", "CPU time of the job per core (cgroup v1 only).", "core"),
         lambda g: _labelled(g.cpu.core_seconds),
     ),
@@ -95,6 +113,15 @@ SEVERAL: tuple[Several[CgroupUse], ...] = (
             "jobs_memory_events_total", "Memory events of the job by kernel event name (max, oom_kill, ...).", "event"
         ),
         lambda g: _labelled(g.memory.events),
+    ),
+    (
+        _counter(
+            "jobs_memory_refaults_total",
+            "Pages read again soon after the kernel had reclaimed them, of files or anonymous memory (from swap): many "
+            "mean that the memory is too small for what the job works on.",
+            "kind",
+        ),
+        lambda g: _labelled(g.memory.refaults),
     ),
     (
         _counter(
@@ -128,6 +155,18 @@ PROCESSES: tuple[One[ProcessUse], ...] = (
     (
         _gauge("jobs_memory_rss_bytes", "Resident memory of the job's processes; shared pages count once per process."),
         lambda p: p.resident_bytes,
+    ),
+    (
+        _gauge("jobs_held_processes", "Processes that are stopped or wait for a disk, for a minute or longer."),
+        lambda p: p.held_processes,
+    ),
+    (
+        _counter(
+            "jobs_run_queue_wait_seconds_total",
+            "Time in which threads of the job were ready to run but had no core; that of a sleeping thread is added "
+            "when it runs again.",
+        ),
+        lambda p: p.queue_seconds,
     ),
     (_gauge("jobs_open_files", "Open file descriptors of the job's processes."), lambda p: p.open_files),
     (_gauge("jobs_distinct_files", "Distinct files the job has open."), lambda p: p.distinct_files),
@@ -169,6 +208,18 @@ SEVERAL_OF_PROCESSES: tuple[Several[ProcessUse], ...] = (
         _gauge("jobs_threads", "Threads of the job by state (running, sleeping, waiting for disk, ...).", "state"),
         lambda p: _labelled(p.threads_in),
     ),
+    (
+        _gauge(
+            "jobs_held_process_seconds",
+            "For how long a process of the job is stopped or waits for a disk, without any CPU time, from a minute on; "
+            "the five longest. A suspended job has only such processes.",
+            "pid",
+            "program",
+            "task",
+            "state",
+        ),
+        lambda p: (((str(one.pid), one.program, one.task, one.state), one.seconds) for one in p.held),
+    ),
     (_gauge("jobs_program_threads", "Threads of the job by program.", "program"), lambda p: _labelled(p.threads_of)),
     (
         _counter(
@@ -199,7 +250,6 @@ def _labelled(numbers: Mapping[str, float | None] | Mapping[int, float]) -> Iter
     return (((str(name),), n) for name, n in numbers.items() if n is not None)
 
 
-MIB = 1024 * 1024
 TICKS_PER_SECOND = 100
 
 COMPAT_PROCESSES = _compat("jobs_spawned_processes", "Processes of the job.")

@@ -11,17 +11,50 @@ import itertools
 import logging
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.node.job_finder import JobFinder, JobMeter, LiveJob
-from slurmscope.node.job_use import JobKey, JobUse, Roster
-from slurmscope.node.reading_time import JOB_SECONDS, ReadingTime
+from slurmscope.node.job_use import GroupKey, JobKey, JobUse, NodeJobs, Roster
+from slurmscope.node.kept_totals import KeptJob, TotalsFile
 from slurmscope.node.tracked_job import EarlierSteps, TrackedJob
 
 logger = logging.getLogger(__name__)
+
+JOB_SECONDS = 2.0
+USER_SECONDS = 3.0
+USER_SHARE = 0.2
+
+
+class ReadingTime:
+    """Share the time for reading processes between users, so that no job of one makes the numbers of others old.
+
+    A job may have a hundred thousand processes, files or threads, or such that are slow to read, and the next trick
+    is not known. So time is measured, whatever it is spent on: each user has some seconds at once, and a share of each
+    second after that. Of jobs of a user who has none left, only the cgroups are read.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seconds = TokenBuckets(USER_SHARE, USER_SECONDS, clock=clock)
+
+    def left(self, user: Hashable) -> float:
+        """Return how many seconds the next job of a user may take; none or less if it must not be read."""
+        return min(JOB_SECONDS, self._seconds.left(user))
+
+    @contextmanager
+    def charged(self, user: Hashable) -> Iterator[None]:
+        """Charge the time of the block to a user."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            # A machine that stood still meanwhile must not keep the user's jobs from being read for minutes.
+            self._seconds.spend(self._clock() - began, user, most_debt=USER_SECONDS)
 
 
 WHOLE_JOB = "job"
@@ -85,6 +118,8 @@ class JobRegistry:
         self._ended_limit = ended_limit
         self._young_seconds = tuple(young_seconds)
         self._clock = clock
+        self._totals_file = TotalsFile(None, "")
+        self._kept: dict[JobKey, KeptJob] = {}
         self._live: dict[JobKey, TrackedJob] = {}
         self._in_folder: defaultdict[str, set[TrackedJob]] = defaultdict(set)
         self._is_first_scan = True
@@ -118,7 +153,8 @@ class JobRegistry:
             if known is not None:  # its directory was removed and created again between two scans
                 self._end(key)
             begun.append(self._begin(key, job))
-        self._is_first_scan = False
+        # Jobs that begin later are other runs.
+        self._is_first_scan, self._kept = False, {}
         return begun
 
     def read(self, tracked: TrackedJob) -> None:
@@ -192,6 +228,20 @@ class JobRegistry:
         live = (tracked.use for tracked in self.live if tracked not in self._failing)
         return (*live, *(ended.use for ended in self._ended.values()))
 
+    def resume(self, totals_file: TotalsFile) -> None:
+        """Continue the totals of the agent that ran before, and keep them in this file from now on."""
+        self._totals_file, self._kept = totals_file, totals_file.read()
+
+    def keep_totals(self) -> None:
+        """Write what a new agent needs to continue the totals."""
+        if not self._totals_file.is_kept:
+            return
+        kept: list[KeptJob] = []
+        for tracked in self.live:
+            if tracked not in self._failing:
+                self._attempt(tracked, lambda: kept.append(tracked.keep()))  # noqa: B023 - called at once
+        self._totals_file.write(kept)
+
     def _read(self, tracked: TrackedJob, read: Callable[[float], bool]) -> None:
         def read_now() -> None:
             if not read(self._clock()):
@@ -205,7 +255,7 @@ class JobRegistry:
                 self.errors.add(f"cgroup_{file}", error, job_id=tracked.key.job_id)
 
     def _attempt(self, tracked: TrackedJob, work: Callable[[], object]) -> bool:
-        """Do something with one job; a failure costs that job only, unless it concerns all of them."""
+        """Do something with one job; a failure affects only that job, unless it concerns all of them."""
         try:
             work()
         except SourceError:
@@ -223,6 +273,8 @@ class JobRegistry:
         earlier = self._paused.pop(key, None)
         tracked = TrackedJob(job, self._make_reader(), earlier=earlier, now=now)
         self._live[key] = tracked
+        if (kept := self._kept.pop(key, None)) is not None:
+            self._attempt(tracked, lambda: tracked.resume(kept))
         self._update_roster(begun=self.roster.begun + 1, last=key)
         if tracked.folder_name:
             self._in_folder[tracked.folder_name].add(tracked)
@@ -236,6 +288,7 @@ class JobRegistry:
 
     def _end(self, key: JobKey) -> None:
         tracked = self._live.pop(key)
+        tracked.release()
         self._update_roster(begun=self.roster.begun, last=self.roster.last)
         self._failing.discard(tracked)
         self._leave_folder(tracked)
@@ -256,3 +309,45 @@ class JobRegistry:
         jobs.discard(tracked)
         if not jobs:
             self._in_folder.pop(tracked.folder_name, None)
+
+
+class NodeJobsReader:
+    """Read all jobs, and add user names and the cores kept busy since the previous reading."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], NodeJobs],
+        name_of: Callable[[int], str],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        host_name: str = "",
+    ) -> None:
+        """Take the function that reads all jobs, and the one that looks up user names."""
+        self.last = NodeJobs()
+        self._snapshot = snapshot
+        self.name_of = name_of
+        self._clock = clock
+        self._host_name = host_name
+        self._before: dict[JobKey, tuple[float, float]] = {}
+
+    def last_pids(self, key: JobKey) -> frozenset[int]:
+        """Return the processes that a job had at the last reading."""
+        return frozenset().union(*(job.pids for job in self.last.jobs if job.key == key and not job.has_ended))
+
+    def read(self) -> NodeJobs:
+        """Return the current jobs with user names and busy cores."""
+        jobs, now = self._snapshot(), self._clock()
+        before, self._before = self._before, {}
+        with_rates = []
+        for job in jobs.jobs:
+            cpu_seconds = job.groups[GroupKey()].cpu.total_seconds if GroupKey() in job.groups else None
+            if cpu_seconds is None or job.has_ended:
+                with_rates.append(job)
+                continue
+            self._before[job.key] = (now, cpu_seconds)
+            then, spent = before.get(job.key, (now, cpu_seconds))
+            busy_cores = max(0.0, cpu_seconds - spent) / (now - then) if now > then else None
+            with_rates.append(replace(job, busy_cores=busy_cores))
+        users = {job.uid: self.name_of(job.uid) for job in jobs.jobs if job.uid is not None}
+        self.last = replace(jobs, jobs=tuple(with_rates), users=users, host_name=self._host_name)
+        return self.last

@@ -27,7 +27,7 @@ from slurmscope.node.job_metrics import (
     Several,
     Use,
     compat_families,
-    job_labels,
+    label_jobs,
 )
 from slurmscope.node.job_use import CgroupUse, GroupKey, JobUse, NodeJobs
 
@@ -55,7 +55,8 @@ AVAILABLE = gauge(
 READ_ERRORS = counter(
     "slurmscope_node_read_errors_total",
     "Files of jobs and processes that could not be read or parsed, by kind; job counts jobs that failed as a whole, "
-    "process_time readings of a job that had to keep the last values of its processes.",
+    "process_time readings of a job that had to keep the last values of its processes, process_hang processes whose "
+    "files hang in the kernel.",
     "what",
 )
 _STEP = (*JOB, "step", "task")
@@ -88,7 +89,7 @@ class JobUseOptions:
 
 def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
     """Yield one family after the other over all jobs; values that were not measured are left out."""
-    jobs = list(_labelled(node_jobs.jobs, node_jobs.host_name))
+    jobs = list(label_jobs(node_jobs).items())
     yield Family(COUNT, {(): sum(not job.has_ended for job in node_jobs.jobs)})
     yield Family(STALE, {(): node_jobs.stale_cgroups})
     yield Family(LAYOUT, {(node_jobs.layout,): 1.0})
@@ -107,14 +108,6 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
         steps = [((*labels, key.step, key.task), group) for labels, key, group in groups if key != GroupKey()]
         yield from _families(steps, STEPS)
     yield from compat_families(jobs)
-
-
-def _labelled(jobs: Iterable[JobUse], host_name: str) -> Iterator[tuple[Labels, JobUse]]:
-    """Label each job; of two runs of one job ID, the one that has not ended is exported."""
-    newest: dict[Labels, JobUse] = {}
-    for job in sorted(jobs, key=lambda job: job.has_ended):
-        newest.setdefault(job_labels(job.key, host_name), job)
-    return iter(newest.items())
 
 
 def _names(job: JobUse, node_jobs: NodeJobs) -> Labels:
@@ -161,6 +154,7 @@ METRICS_OF_FILES: Mapping[str, tuple[str, ...]] = {
     "memory.pressure": _PRESSURE,
     "io.pressure": _PRESSURE,
     "pids.current": ("jobs_pids",),
+    "memory.numa_stat": ("jobs_memory_numa_bytes",),
     "io.stat": _BLOCK,
     "blkio.throttle.io_service_bytes_recursive": _BLOCK,
     "blkio.throttle.io_serviced_recursive": _BLOCK,
@@ -168,6 +162,7 @@ METRICS_OF_FILES: Mapping[str, tuple[str, ...]] = {
 """Files of cgroups, of both versions, from which nothing but these metrics is made."""
 
 _SWITCHES = ("jobs_context_switches_total",)
+_QUEUE = ("jobs_run_queue_wait_seconds_total",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +171,7 @@ class Needs:
 
     unneeded_files: frozenset[str]
     switches: bool
+    queue: bool
     steps: bool
 
 
@@ -189,5 +185,6 @@ def find_needs(is_wanted: Callable[[Metric], bool]) -> Needs:
     return Needs(
         unneeded_files=frozenset(file for file, names in METRICS_OF_FILES.items() if not is_needed(names)),
         switches=is_needed(_SWITCHES),
+        queue=is_needed(_QUEUE),
         steps=is_needed(metric.name for metric, _ in STEPS),
     )

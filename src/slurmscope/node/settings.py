@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.core.config import folder_path
-from slurmscope.core.settings import duration, setting
+from slurmscope.core.settings import choice, duration, setting
 from slurmscope.core.units import parse_seconds
 
 
@@ -24,6 +24,18 @@ class PathSettings:
     def below_root(self, path: Path) -> Path:
         """Return a path of the host as this process sees it."""
         return self.rootfs / path.relative_to("/") if path.is_absolute() else path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacySettings:
+    """Who sees the jobs of others."""
+
+    private_data: str = choice(
+        "respect",
+        ("respect", "ignore"),
+        "PrivateData of slurm.conf: respect hides series by user, job or account that it hides from clients without a "
+        "password or certificate; ignore exposes them.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

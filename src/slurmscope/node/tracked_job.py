@@ -20,6 +20,7 @@ from slurmscope.node.job_use import (
     is_missing_something,
     is_same_run,
 )
+from slurmscope.node.kept_totals import KeptJob
 
 # Ended steps that are still served, per job.
 PAST_GROUP_LIMIT = 1000
@@ -113,8 +114,22 @@ class TrackedJob:
         self._has_read_peak = False
         use, last = self._reader.read_cgroup(self.job), self._last
         if use is not None and last is not None:
-            use = replace(use, processes=last.processes, pids=last.pids, environment=last.environment)
+            use = replace(
+                use, processes=last.processes, are_processes_read=False, pids=last.pids, environment=last.environment
+            )
         return self._store(use, now)
+
+    def keep(self) -> KeptJob:
+        """Return what a new agent needs to continue the totals."""
+        return self._reader.keep(self.job)
+
+    def resume(self, kept: KeptJob) -> None:
+        """Continue the totals of an agent that ran before."""
+        self._reader.resume(self.job, kept)
+
+    def release(self) -> None:
+        """Close all descriptors of a job that has ended."""
+        self._reader.release()
 
     def check_end(self) -> None:
         """Note whether the reading of the cgroups just now came after the last process that may need memory."""

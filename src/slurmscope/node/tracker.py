@@ -21,6 +21,7 @@ from typing import Self
 
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.node.changes import Change, ChangeWatcher, Event, WakeUp
 from slurmscope.node.job_finder import JobFinder
 from slurmscope.node.job_registry import JobRegistry
@@ -48,33 +49,22 @@ class CpuBudget:
     ) -> None:
         """Take the share of a core that may be used permanently, and the CPU time that may be used at once."""
         self.share = share
+        self.cpu_clock = cpu_clock
         self._burst_seconds = burst_seconds
-        self._clock = clock
-        self._cpu_clock = cpu_clock
-        self._left_seconds = burst_seconds
-        self._counted_at = clock()
+        self._seconds = TokenBuckets(share, burst_seconds, clock=clock)
 
     @contextmanager
     def charged(self) -> Iterator[None]:
         """Charge the CPU time of the block."""
-        began = self._cpu_clock()
+        began = self.cpu_clock()
         try:
             yield
         finally:
-            self._earn()
-            left = self._left_seconds - (self._cpu_clock() - began)
-            self._left_seconds = max(left, -self._burst_seconds * DEBT_SHARE)
+            self._seconds.spend(self.cpu_clock() - began, most_debt=self._burst_seconds * DEBT_SHARE)
 
     def low_seconds(self) -> float:
         """Return for how long only urgent work should be done; 0 most of the time."""
-        self._earn()
-        return max(0.0, (self._burst_seconds * LOW_SHARE - self._left_seconds) / self.share)
-
-    def _earn(self) -> None:
-        now = self._clock()
-        earned = (now - self._counted_at) * self.share
-        self._left_seconds = min(self._burst_seconds, self._left_seconds + earned)
-        self._counted_at = now
+        return max(0.0, (self._burst_seconds * LOW_SHARE - self._seconds.left()) / self.share)
 
 
 # Also without any event: the first slurmd of a machine creates directories that are not watched yet, and on a node so
@@ -206,12 +196,12 @@ class JobTracker:
 
     def _run_once(self) -> None:
         """Sleep, handle events, scan if due, and answer snapshot requests."""
-        began = time.thread_time()
+        began = self._budget.cpu_clock()
         with self._budget.charged():
             self._handle(self._sleep())
         if self._budget.low_seconds() > 0:
             # Events are queued in the kernel meanwhile and handled all at once.
-            self._changes.rest(max(STORM_GAP_SECONDS, (time.thread_time() - began) / self._budget.share))
+            self._changes.rest(max(STORM_GAP_SECONDS, (self._budget.cpu_clock() - began) / self._budget.share))
         else:
             with self._budget.charged():
                 self._read_new_jobs()
@@ -272,13 +262,13 @@ class JobTracker:
 
     def _scan(self) -> None:
         """Find new and ended jobs, and read the cgroups of all if there are no events, or not for a while."""
-        began = time.thread_time()
+        began = self._budget.cpu_clock()
         self._find()
         if not self._has_events or self._clock() >= self._last_read + SCAN_SECONDS:
             self._last_read = self._clock()
             for tracked in self._while_running(self._registry.live):
                 self._registry.read_cgroup(tracked)
-        self._poll_cost_seconds = time.thread_time() - began
+        self._poll_cost_seconds = self._budget.cpu_clock() - began
         self._schedule_scan()
 
     def _find(self) -> None:
@@ -335,6 +325,7 @@ class JobTracker:
                 read(tracked)
         if self._is_stopping:
             raise SourceError(STOPPING)
+        self._registry.keep_totals()
         return NodeJobs(
             jobs=self._registry.uses(),
             layout=self._finder.layout,

@@ -17,6 +17,7 @@ from slurmscope import __version__
 from slurmscope.archive.interface import GroupBy, JobFilter, UseTotal
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.metric_ranges import JobMetric
+from slurmscope.jobs.pending.explanation import WaitingView
 from slurmscope.jobs.render.json import render_json
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.script import JobScript
@@ -25,10 +26,9 @@ from slurmscope.jobs.what_if import WhatIfOutcome, describe_outcome, predict
 from slurmscope.portal.charts import encode_charts
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.context import Context, not_found
-from slurmscope.portal.job_script import find_script
-from slurmscope.portal.job_view import MAX_TEXT, parse_request
+from slurmscope.portal.job_view import MAX_TEXT, add_script_options, find_script, parse_request
 from slurmscope.portal.jobs import bound_ranges
-from slurmscope.portal.pending import WaitingView, explain_as
+from slurmscope.portal.pending import explain_as
 from slurmscope.portal.queries import (
     MAX_DAYS,
     MAX_IDS,
@@ -36,6 +36,7 @@ from slurmscope.portal.queries import (
     describe_bound,
     parse_cluster,
     parse_filter,
+    parse_order,
     parse_position,
     render_position,
 )
@@ -69,7 +70,7 @@ def read_filter(  # noqa: PLR0913 - the filters of the list
     account: Text = "",
     partition: Text = "",
     state: Text = "",
-    name: Annotated[str, Query(max_length=200, description="Beginning of the job name.")] = "",
+    name: Annotated[str, Query(max_length=200, description="Part of the job name.")] = "",
     rule: Text = "",
     node: Annotated[str, Query(max_length=200, description="Name of a node on which the job ran.")] = "",
     ids: Annotated[str, Query(max_length=MAX_IDS * 22, description="Job IDs, separated by commas.")] = "",
@@ -167,8 +168,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"model": ApiError, "description": "Not signed in."},
     403: {"model": ApiError, "description": "Access denied: the identity is not trusted."},
     404: {"model": ApiError, "description": "It does not exist, or the viewer has no access to it."},
+    414: {"content": {"text/plain": {}}, "description": "The address is longer than 8 KiB."},
     422: {"model": ApiError, "description": "A parameter is invalid."},
     429: {"model": ApiError, "description": "Too many wrong tokens from an address, or too many requests."},
+    431: {"content": {"text/plain": {}}, "description": "There are more than 100 headers, or 64 KiB of them."},
     503: {"model": ApiError, "description": "The archive is unreachable, or the server is busy."},
 }
 """All error responses of the API."""
@@ -190,12 +193,21 @@ def read_me(context: Context) -> MeAnswer:
 def list_jobs(
     context: Context,
     wanted: WantedJobs,
-    after: Annotated[str, Query(pattern=r"^([0-9]{1,10}-[0-9]{1,10})?$", description="Position to continue at.")] = "",
+    after: Annotated[str, Query(max_length=700, description="Position to continue at.")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_JOBS)] = 50,
+    sort: Annotated[str, Query(max_length=20, description="Column to sort by, such as cores.")] = "",
+    direction: Annotated[str, Query(alias="dir", pattern="^(asc|desc)?$")] = "",
 ) -> JobsAnswer:
-    """List jobs page by page, newest submission first; without ``since``, ranges of numbers search 30 days only."""
+    """List jobs page by page, newest submission first; without ``since``, ranges of numbers search 30 days only.
+
+    Sorted by another column, jobs whose value is not known are left out, and of filtered jobs the newest 20,000 are
+    sorted; 5,000 with a part of a name.
+    """
+    order = parse_order({"sort": sort, "dir": direction})
     context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
-    page = context.list_jobs(bound_ranges(context, wanted), after=parse_position(after), limit=limit)
+    page = context.list_jobs(
+        bound_ranges(context, wanted), after=parse_position(after, order), limit=limit, order=order
+    )
     return JobsAnswer(jobs=tuple(map(round_fields, page.rows)), next=render_position(page.next_key))
 
 
@@ -204,7 +216,11 @@ def read_job(context: Context, shown_id: ShownId) -> Response:
     """Return the full report of one job, including its findings, charts and the header for its next run."""
     report = context.find_report(shown_id)
     pending = context.find_pending(shown_id) if report.record.is_pending else None
-    report = report.with_reason(pending.job.reason) if pending else context.add_resubmission(report)
+    report = (
+        report.with_reason(pending.job.reason)
+        if pending
+        else context.add_resubmission(add_script_options(context, report))
+    )
     return Response(render_json(report), media_type="application/json")
 
 
@@ -258,13 +274,14 @@ def read_what_if(
     cores: Annotated[str, Query(max_length=MAX_TEXT, description="Number of cores.")] = "",
     memory: Annotated[str, Query(max_length=MAX_TEXT, description="Memory per node, as --mem takes it: 12G.")] = "",
     time: Annotated[str, Query(max_length=MAX_TEXT, description="Time limit, as --time takes it: 1-12:00:00.")] = "",
+    gpus: Annotated[str, Query(max_length=MAX_TEXT, description="Number of GPUs.")] = "",
 ) -> WhatIfAnswer:
     """Return what an ended job would have done with another request; what is not given is as submitted."""
     report = context.find_report(shown_id)
-    request = parse_request({"cores": cores, "memory": memory, "time": time})
+    request = parse_request({"cores": cores, "memory": memory, "time": time, "gpus": gpus})
     record = report.record
     if request is None:
-        raise BadQuery("Give at least one of cores, memory and time.")
+        raise BadQuery("Give at least one of cores, memory, time and gpus.")
     if not record.has_ended or record.start_seconds is None:
         raise BadQuery("The job has not run to an end.")
     outcome = predict(report, request, context.services.wait_times.find(record.cluster, record.partition))

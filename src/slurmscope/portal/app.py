@@ -15,24 +15,30 @@ from starlette.routing import Route
 from slurmscope import __version__
 from slurmscope.archive.checkpoints import Checkpoints
 from slurmscope.archive.election import Election
+from slurmscope.archive.engine import Database
+from slurmscope.archive.size import ArchiveSize, measure_size
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.core.clock import run_periodically
-from slurmscope.core.errors import ConfigError
+from slurmscope.core.errors import ArchiveError, ConfigError, SourceError
+from slurmscope.exporter.reading import SharedReading
 from slurmscope.portal import (
     about,
     api,
     api_figures,
     cluster,
     compare,
+    compat,
     filesystems,
     histogram,
+    home,
+    hours,
     job,
-    job_script,
+    job_view,
     jobs,
+    node_list,
     nodes,
     pending,
     savings,
-    seed_routes,
     staff,
     users,
     waste,
@@ -40,42 +46,45 @@ from slurmscope.portal import (
 )
 from slurmscope.portal.checks import MixedClusters
 from slurmscope.portal.errors import add_error_pages
-from slurmscope.portal.metrics import CountedApp, PortalMetrics, RequestCounts, add_metrics_page
+from slurmscope.portal.metrics import ARCHIVE_SECONDS, CountedApp, PortalMetrics, RequestCounts, add_metrics_page
 from slurmscope.portal.paths import ClusterPaths, add_cluster_operations
 from slurmscope.portal.run import UpParts
 from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.services import Services, open_services
-from slurmscope.portal.web.documents import DocumentRenderer
-from slurmscope.portal.web.shared_results import RenderingCache, SharedResults
+from slurmscope.portal.web.slow_results import DocumentRenderer, RenderingCache, SharedResults
 from slurmscope.portal.web.templates import PageRenderer, StaticFiles
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT
 from slurmscope.reporter.reporters import LeaderArchive, Reporters
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
+from slurmscope.reports.carbon import EnergySettings
 from slurmscope.reports.settings import MailSettings
 from slurmscope.reports.sources import Reporting
+from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 
 _PAGES = (
+    home,
     jobs,
+    node_list,
     nodes,
     histogram,
     job,
     zoom,
-    job_script,
+    job_view,
     pending,
     users,
     cluster,
     waste,
     savings,
+    hours,
     staff,
     filesystems,
     compare,
     about,
-    seed_routes,
+    compat,
     api,
     api_figures,
 )
-
 
 REFRESH_SECONDS = 300.0
 
@@ -86,7 +95,7 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], up: UpParts) 
     archive, config = reporting.archive, reporting.config
     if archive is None:
         raise ConfigError("the portal needs an archive: set it with --archive.url")
-    reporters = _make_reporters(reporting, archive)
+    reporters = _make_reporters(reporting, archive, environment)
     mixed_clusters = MixedClusters(
         config.of(PrometheusSettings),
         reporting.accounting.clusters,
@@ -100,8 +109,10 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], up: UpParts) 
         reporters=reporters,
         query_counters=reporting.query_counters,
         readings={reading.name: reading for reading in readings},
+        archive=SharedReading("archive", partial(_measure, archive.database), interval_seconds=ARCHIVE_SECONDS),
+        suspects=services.suspects,
     )
-    app = make_app(services, portal_url=config.of(MailSettings).portal_url)
+    app = make_app(services, portal_url=config.of(MailSettings).portal_url, currency=config.of(EnergySettings).currency)
     add_metrics_page(app, lambda: (*metrics.families(), *up.families()))
     with (
         run_periodically("clusters", REFRESH_SECONDS, mixed_clusters.refresh),
@@ -110,20 +121,31 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], up: UpParts) 
         yield CountedApp(app, metrics.requests)
 
 
-def _make_reporters(reporting: Reporting, archive: SqlArchive) -> Reporters | None:
+def _measure(database: Database) -> ArchiveSize:
+    try:
+        return measure_size(database)
+    except ArchiveError as error:
+        raise SourceError(str(error)) from error
+
+
+def _make_reporters(reporting: Reporting, archive: SqlArchive, environment: Mapping[str, str]) -> Reporters | None:
     settings = reporting.config.of(ReporterSettings)
+    if not settings.enabled:
+        return None
+    run = SlurmCommands(reporting.config.of(SlurmSettings), environment).run
 
     def open_for(role: str) -> LeaderArchive:
         election = Election(archive.database, role)
         return LeaderArchive(election, SqlArchive(election.database), Checkpoints(election.database))
 
-    return Reporters(reporting.accounting, reporting.maker, open_for, settings) if settings.enabled else None
+    return Reporters(reporting.accounting, reporting.maker, open_for, settings, run=run)
 
 
-def make_app(services: Services, *, portal_url: str = "") -> FastAPI:
+def make_app(services: Services, *, portal_url: str = "", currency: str = "") -> FastAPI:
     """Build the application; ``web.middleware.protect`` adds the headers and limits that it needs outside tests.
 
     ``portal_url`` is the public address, for links in files and mails; without it, they have that of the request.
+    ``currency`` is that of the cost of energy.
     """
     app = FastAPI(
         title=services.settings.title,
@@ -140,7 +162,9 @@ def make_app(services: Services, *, portal_url: str = "") -> FastAPI:
     static = StaticFiles()
     app.state.services = services
     app.state.public_url = portal_url.rstrip("/")
-    app.state.pages = PageRenderer(services.settings, static, clusters=services.clusters, view_as=services.view_as)
+    app.state.pages = PageRenderer(
+        services.settings, static, clusters=services.clusters, view_as=services.view_as, currency=currency
+    )
     app.state.rendering_cache = RenderingCache()
     app.state.shared_results = SharedResults()
     app.state.documents = DocumentRenderer()

@@ -11,14 +11,16 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from slurmscope.core.units import format_seconds
-from slurmscope.jobs.heat_maps import summarize_rows
+from slurmscope.jobs.heat_maps import find_differing, summarize_rows
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.render.svg.charts import fold, format_value
 from slurmscope.jobs.render.svg.heat_map import HeatFrame, describe_heat_map, make_frame
-from slurmscope.jobs.report import Chart, HeatMap
+from slurmscope.jobs.report import Chart, HeatMap, JobReport
 from slurmscope.portal.context import not_found
 
 TABLE_ROWS = 20
+HEAT_WIDTH = 960
+"""Heat maps fill the page."""
 
 
 class DataTable(NamedTuple):
@@ -95,8 +97,12 @@ class HeatMapView:
     differing: frozenset[str]
 
 
-def show_heat_map(heat_map: HeatMap) -> HeatMapView:
-    """Prepare one heat map."""
+def show_heat_maps(report: JobReport) -> tuple[HeatMapView, ...]:
+    """Prepare the heat maps in which something differs."""
+    return tuple(map(_show_heat_map, find_differing(report)))
+
+
+def _show_heat_map(heat_map: HeatMap) -> HeatMapView:
     rows = summarize_rows(heat_map)
     return HeatMapView(
         name=heat_map.name,
@@ -105,7 +111,7 @@ def show_heat_map(heat_map: HeatMap) -> HeatMapView:
         description=describe_heat_map(heat_map),
         unit=heat_map.unit,
         first_column="Core" if heat_map.name == "cpu_core" else "Node",
-        frame=make_frame(heat_map),
+        frame=make_frame(heat_map, width=HEAT_WIDTH),
         rows=tuple(
             (row.label, *(format_value(value, heat_map.unit) for value in (row.mean, row.lowest, row.highest)))
             for row in rows

@@ -16,26 +16,36 @@ from typing import TYPE_CHECKING
 from slurmscope.accounting.sacct import open_accounting
 from slurmscope.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.archive.settings import ArchiveSettings
-from slurmscope.cluster.checks import check_slurm
+from slurmscope.cluster.exporter import check_slurm
 from slurmscope.core.cache import Cache
 from slurmscope.core.check import Check
-from slurmscope.core.config import Config
+from slurmscope.core.config import Config, ExtensionSettings
 from slurmscope.core.errors import ArchiveError, ArchiveSchemaError, CommandMissing, SlurmscopeError, SourceError
 from slurmscope.core.log import fields
-from slurmscope.core.units import DAY_SECONDS
+from slurmscope.core.units import DAY_SECONDS, HOUR_SECONDS, format_count
 from slurmscope.exporter.doctor import ADVICE as EXPORTER_ADVICE
+from slurmscope.exporter.doctor import check_disk
 from slurmscope.jobs.record import JobAccounting
 from slurmscope.jobs.render.formatting import format_elapsed, format_time
 from slurmscope.portal.settings import PortalSettings, check_settings
 from slurmscope.prometheus.settings import PrometheusSettings
-from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, WINDOW_SECONDS
+from slurmscope.reporter.admin_comments import ADVICE as COMMENTS_ADVICE
+from slurmscope.reporter.admin_comments import CHANGED_CHECKPOINT, is_changed_by
+from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, WINDOW_SECONDS, ReporterProgress
 from slurmscope.reporter.reporters import REPORTER, Reporters
-from slurmscope.reporter.settings import ReporterSettings, check_retention
+from slurmscope.reporter.retention import ReporterSettings, check_retention
 from slurmscope.reports.series_checks import check_series
+from slurmscope.reports.site_rules import check_site_rules
 from slurmscope.reports.sources import ADVICE as CLUSTERS_ADVICE
-from slurmscope.reports.sources import check_controller, find_active_clusters, find_mixed_clusters, open_known_archive
+from slurmscope.reports.sources import (
+    check_controller,
+    find_active_clusters,
+    find_mixed_clusters,
+    open_known_archive,
+    sqlite_path,
+)
 from slurmscope.slurm.cluster_names import read_own_name
-from slurmscope.slurm.command import SlurmCommands, SlurmSettings
+from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings
 from slurmscope.slurm.coordinators import read_coordinated
 
 if TYPE_CHECKING:
@@ -43,7 +53,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HOUR_SECONDS = 3600
 MOST_JOBS = 1000
 WATCH_SECONDS = 2.0
 PROBE_USER = "slurmscope"
@@ -63,12 +72,15 @@ ListCheckpoints = Callable[[str], Mapping[str, str]]
 
 def examine_portal(config: Config, environment: Mapping[str, str]) -> tuple[Check, ...]:
     """Check every dependency of the portal once."""
+    archive_file = sqlite_path(config.of(ArchiveSettings).url)
     commands = SlurmCommands(config.of(SlurmSettings), environment)
     accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=True)
     return (
         _check("settings", lambda: _check_settings(config)),
-        *_check_archive(config, accounting),
-        *check_slurm(commands.run, environment),
+        *check_disk([archive_file.parent] if archive_file is not None else []),
+        *check_site_rules(config.of(ExtensionSettings).load),
+        *_check_archive(config, accounting, commands.run),
+        *check_slurm(commands.run, environment, needs_accounting=True),
         *_check_controllers(commands, _names(accounting)),
         *_check_accounts(accounting, config.of(AccountingSettings)),
         _check("coordinators", lambda: _check_coordinators(commands)),
@@ -91,7 +103,7 @@ def _check_settings(config: Config) -> str:
     return f"the portal would listen on {settings.listen_address}, in {settings.mode} mode"
 
 
-def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]:
+def _check_archive(config: Config, accounting: JobAccounting, run: RunCommand) -> Iterator[Check]:
     """Check the archive without creating it: the portal could not write to a file of another user."""
     settings = config.of(ArchiveSettings)
     try:
@@ -110,6 +122,8 @@ def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]
             yield from _watch_progress(checkpoints.list_checkpoints, names, config.of(ReporterSettings))
             yield from _check_clusters(config.of(PrometheusSettings), names, active)
             yield _check_elected(archive.database, names)
+            if config.of(ReporterSettings).admin_comment:
+                yield _check_comments(checkpoints.list_checkpoints(CHANGED_CHECKPOINT), run)
         finally:
             archive.close()
     except ArchiveSchemaError as error:
@@ -127,17 +141,36 @@ def _check_elected(database: Database, clusters: Collection[str]) -> Check:
         f"{name}: {one.host}, process {one.pid}, since {format_time(one.since_seconds)}" if one else f"{name}: none now"
         for name, one in found.items()
     ]
-    return Check(name="election", is_good=True, message=f"reporter of {'; '.join(shown) or 'no cluster'}")
+    message = f"reporter of {'; '.join(shown) or 'no cluster'}"
+    return Check(name="election", is_good=True, message=message, is_note=None in found.values())
+
+
+def _check_comments(changed: Mapping[str, str], run: RunCommand) -> Check:
+    """Report that sacctmgr changed the first AdminComment; until one is written, nothing is known."""
+    try:
+        stopped = {cluster: release for cluster, release in sorted(changed.items()) if is_changed_by(release, run)}
+    except SlurmscopeError as error:
+        message = f"none is written, because the release of sacctmgr could not be read: {error}"
+        return Check(name="AdminComment", is_good=False, message=message, advice=COMMENTS_ADVICE)
+    if not stopped:
+        return Check(name="AdminComment", is_good=True, message="sacctmgr of this host has changed none")
+    found = "; ".join(f"{cluster}: {release}" for cluster, release in stopped.items())
+    message = f"none is written, because sacctmgr changed the first one ({found})"
+    return Check(name="AdminComment", is_good=False, message=message, advice=COMMENTS_ADVICE)
+
+
+STATE_FOLDER = Path("/var/lib/slurmscope")
+"""Made by systemd when the unit starts."""
 
 
 def _check_new_archive(url: str) -> Check:
     """Check where the archive will be: until the portal has started once, there is none."""
     file = Path(url.partition("///")[2])
-    if file.exists() or not file.parent.is_dir():
+    if file.exists() or not (file.parent.is_dir() or file.parent == STATE_FOLDER):
         message = f"there is no readable archive at {url}"
         return Check(name="archive", is_good=False, message=message, advice=ADVICE["archive"])
     message = f"there is no archive at {url} yet; the portal creates it when it starts"
-    return Check(name="archive", is_good=True, message=message)
+    return Check(name="archive", is_good=True, message=message, is_note=True)
 
 
 def _names(accounting: JobAccounting) -> tuple[str, ...]:
@@ -244,6 +277,13 @@ KEPT_SECONDS = 30.0
 GONE_SECONDS = 7 * DAY_SECONDS
 
 
+def describe_first_round(progress: ReporterProgress) -> str:
+    """Say how far the first round is: until its end lists lack jobs, and may be empty."""
+    until = progress.read_until_seconds
+    read = f"; those that ended until {format_time(until)} have been read" if until else ""
+    return f"Jobs are still being read from Slurm's accounting: {format_count(progress.jobs_archived)} so far{read}."
+
+
 class LateReporters:
     """Read how far the reporters of an archive are, from any thread, at most once in half a minute."""
 
@@ -273,6 +313,8 @@ class LateReporters:
             yield f"Jobs are not being updated, and those shown as running may have ended: {problem}"
         elif reporters and (problem := reporters.progress.series_problem):
             yield f"Jobs are not being measured; they will be when the time series server answers: {problem}"
+        elif reporters and any(reporters.elected.values()) and not reporters.progress.rounds:
+            yield describe_first_round(reporters.progress)
 
     def find_problem(self) -> str:
         """Return which cluster is late; empty if none is, or if that is not known."""

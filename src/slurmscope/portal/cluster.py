@@ -11,9 +11,12 @@ from starlette.responses import HTMLResponse, Response
 
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart
+from slurmscope.jobs.suspect_nodes import JudgedNode
 from slurmscope.portal.charts import encode_charts, find_chart, make_data_table
 from slurmscope.portal.cluster_now import ClusterNow, PartitionNow, QueueRow, WaitingTable, make_waiting_table
 from slurmscope.portal.context import Context, RequestContext, not_found
+from slurmscope.portal.hours import find_goodput
+from slurmscope.portal.node_list import SUSPICIOUS, may_list_nodes, read_records
 from slurmscope.portal.queries import BadQuery, parse_cluster, parse_format
 from slurmscope.portal.web.tables import (
     Table,
@@ -26,6 +29,7 @@ from slurmscope.portal.web.tables import (
 router = APIRouter(include_in_schema=False)
 
 _WAITING_DAYS = 28
+_SUSPECTS = 10
 
 
 @router.get("/cluster")
@@ -44,8 +48,17 @@ def show_cluster(context: Context) -> Response:
         "cluster.html",
         charts=[(chart, make_data_table(chart)) for chart in charts],
         table=find_waiting_table(context, now, requested, cluster),
+        goodput=find_goodput(context, context.link_cluster(cluster)),
+        suspects=_find_suspects(context, context.link_cluster(cluster)),
         **_now_values(context, now, cluster),
     )
+
+
+def _find_suspects(context: RequestContext, cluster: str) -> tuple[JudgedNode, ...]:
+    """Return nodes on which jobs fail or are slow; for staff."""
+    records = read_records(context.services.suspects) if context.viewer.is_staff else None
+    own = (one for one in records or () if one.verdict in SUSPICIOUS and cluster in {"", one.cluster})
+    return tuple(own)[:_SUSPECTS]
 
 
 @router.get("/cluster/now")
@@ -99,7 +112,12 @@ def _choose_cluster(context: RequestContext) -> str:
 def _now_values(context: RequestContext, now: ClusterNow, cluster: str) -> dict[str, object]:
     """Return the values of the live part of the page; problems of the portal's own cluster are shown on every page."""
     is_own = cluster in {"", context.own_cluster}
-    return {"now": now, "cluster": context.link_cluster(cluster), "cluster_problems": () if is_own else now.problems}
+    return {
+        "now": now,
+        "cluster": context.link_cluster(cluster),
+        "cluster_problems": () if is_own else now.problems,
+        "sees_nodes": may_list_nodes(context, cluster),
+    }
 
 
 def _list_partitions(context: RequestContext, now: ClusterNow, cluster: str) -> list[str]:

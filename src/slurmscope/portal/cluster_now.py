@@ -51,6 +51,9 @@ class NodeProblem:
     node: str
     state: str
     reason: str
+    user: str = ""
+    """Who set the reason."""
+    since_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ class ClusterNow:
     nodes_by_state: Mapping[str, int] | None = None
     cpus: int | None = None
     cpus_allocated: int | None = None
+    gpus: int | None = None
+    gpus_allocated: int | None = None
     partitions: tuple[PartitionNow, ...] = ()
     queue: tuple[QueueRow, ...] = ()
     """Pending jobs by partition and reason; a job that may start in several partitions counts in each of them."""
@@ -97,6 +102,7 @@ def summarize_cluster(
     """Summarize jobs and nodes; None where they could not be read."""
     groups = [group for group in jobs.groups if not group.has_ended] if jobs else []
     each_node = nodes.nodes if nodes else ()
+    gpus = [gres for node in each_node for gres in node.gres or () if gres.name == "gpu"]
     return ClusterNow(
         age_seconds=age_seconds,
         jobs_by_state=_count((group.state, group.jobs) for group in groups) if jobs else None,
@@ -106,10 +112,20 @@ def summarize_cluster(
         nodes_by_state=_count((node.state_text, 1) for node in each_node) if nodes else None,
         cpus=sum(node.cpus_total for node in each_node) if nodes else None,
         cpus_allocated=sum(node.cpus_allocated for node in each_node) if nodes else None,
+        gpus=sum(gres.total for gres in gpus) if nodes else None,
+        gpus_allocated=sum(gres.used for gres in gpus) if nodes else None,
         queue=_summarize_queue(groups),
         partitions=_summarize_partitions(groups if jobs else None, each_node),
         troubles=tuple(
-            NodeProblem(node=node.name, state=node.state_text, reason=node.reason) for node in each_node if node.reason
+            NodeProblem(
+                node=node.name,
+                state=node.state_text,
+                reason=node.reason,
+                user=node.reason_user or "",
+                since_seconds=node.reason_since_seconds,
+            )
+            for node in each_node
+            if node.reason
         ),
         problems=problems,
     )

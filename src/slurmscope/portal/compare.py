@@ -86,19 +86,21 @@ def overlay_charts(reports: Sequence[JobReport]) -> tuple[Chart, ...]:
 
 def _overlay(name: str, reports: Sequence[JobReport]) -> Chart | None:
     charts = ((report, chart) for report in reports for chart in report.charts)
-    found = [(report, chart) for report, chart in charts if chart.name == name and chart.times and _can_merge(chart)]
-    if not found:
+    of_name = [(report, chart) for report, chart in charts if chart.name == name and chart.times and _can_merge(chart)]
+    if not of_name:
         return None
-    first = found[0][1]
-    longest = max(chart.times[-1] - _start(report, chart) for report, chart in found)
+    first = of_name[0][1]
+    longest = max(chart.times[-1] - _start(report, chart) for report, chart in of_name)
     times = tuple(longest * index / (OVERLAY_POINTS - 1) for index in range(OVERLAY_POINTS))
+    # A job without this chart has a line without values: so each job has one colour in all charts.
+    found = {id(report): _resample(chart, _start(report, chart), times) for report, chart in of_name}
     lines = tuple(
-        ChartLine(label=f"job {_label(report, reports)}", values=_resample(chart, _start(report, chart), times))
-        for report, chart in found
+        ChartLine(label=f"job {_label(report, reports)}", values=found.get(id(report), (None,) * OVERLAY_POINTS))
+        for report in reports
     )
     title, note = first.title, _PARTS.get(name, "")
     if not note and name not in TRACED_BY_NODE:
-        title = f"{title}, median node" if any(report.record.node_count > 1 for report, _ in found) else title
+        title = f"{title}, median node" if any(report.record.node_count > 1 for report, _ in of_name) else title
         note = "For a job on several nodes, the median node is shown."
     explained = f"{first.help} {note}".strip()
     return replace(first, title=title, times=times, lines=lines, reference=None, reference_label="", help=explained)

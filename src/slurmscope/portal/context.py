@@ -15,7 +15,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
-from slurmscope.archive.interface import Archive, JobFilter, JobPage, PagePosition
+from slurmscope.archive.interface import (
+    NEWEST_FIRST,
+    Archive,
+    JobCount,
+    JobFilter,
+    JobPage,
+    ListOrder,
+    PagePosition,
+)
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import AmbiguousName, ArchiveError, ServerBusy
 from slurmscope.core.units import DAY_SECONDS
@@ -25,16 +33,14 @@ from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.paths import requested_cluster
-from slurmscope.portal.pending_lists import read_merged
+from slurmscope.portal.pending_lists import count_pending, read_merged
 from slurmscope.portal.queries import SHOWN_ID, render_query
-from slurmscope.portal.web.documents import DocumentRenderer
-from slurmscope.portal.web.shared_results import RenderingCache, SharedResult, SharedResults
+from slurmscope.portal.web.slow_results import DocumentRenderer, RenderingCache, SharedResult, SharedResults, take_place
 from slurmscope.portal.web.templates import ZONE_COOKIE, PageRenderer, choose_zone, load_zone
-from slurmscope.portal.web.user_limits import take_place
 from slurmscope.reports.find import require_unambiguous
 from slurmscope.reports.page_paths import name_job, shown_cluster
 from slurmscope.reports.resubmission import add_resubmission
-from slurmscope.slurm.states import REVOKED
+from slurmscope.slurm.states import PENDING, REVOKED
 
 if TYPE_CHECKING:
     from slurmscope.portal.services import Services
@@ -139,13 +145,23 @@ class RequestContext:
             route = getattr(self.request.scope.get("route"), "path", "")
             self.services.audit_log.audit(self.viewer, route, subject)
 
-    def list_jobs(self, wanted: JobFilter, *, after: PagePosition | None = None, limit: int) -> JobPage:
-        """Return one page of archived and pending jobs that the viewer has access to, newest submission first."""
+    def list_jobs(
+        self, wanted: JobFilter, *, after: PagePosition | None = None, limit: int, order: ListOrder = NEWEST_FIRST
+    ) -> JobPage:
+        """Return one page of archived and pending jobs that the viewer has access to."""
 
         def read_archive() -> JobPage:
-            return self.archive.list_jobs(self.viewer, wanted, after=after, limit=limit)
+            return self.archive.list_jobs(self.viewer, wanted, after=after, limit=limit, order=order)
 
-        return read_merged(self.list_queues(), read_archive, self.viewer, wanted, after=after, limit=limit)
+        return read_merged(self.list_queues(), read_archive, self.viewer, wanted, after=after, limit=limit, order=order)
+
+    def count_jobs(self, wanted: JobFilter) -> JobCount:
+        """Count archived and pending jobs that the viewer has access to; an array counts as its pending tasks."""
+        pending = sum(count_pending(queue, self.viewer, wanted) for queue in self.list_queues())
+        if wanted.state == PENDING and pending:
+            return JobCount(pending)
+        archived = self.archive.count(self.viewer, wanted)
+        return archived._replace(jobs=archived.jobs + pending)
 
     def list_queues(self) -> tuple[PendingQueue, ...]:
         """Return the queues of all clusters, as far as they are known."""
@@ -258,7 +274,9 @@ class RequestContext:
         return self.shared_results.get((scope, key), compute)
 
     def page(self, template: str, **values: object) -> HTMLResponse:
-        return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.services.problems(), **values}))
+        path = str(self.request.scope["path"]).removeprefix(self.base_path)
+        common = {"problems": self.services.problems(), "path": path}
+        return HTMLResponse(self.pages.render(template, self.viewer, {**common, **values}))
 
     def render_part(self, template: str, **values: object) -> str:
         return self.pages.render(template, None, values)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from slurmscope.archive.interface import JobFilter
+from slurmscope.archive.interface import NEWEST_FIRST, JobFilter
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import (
     AmbiguousName,
@@ -26,10 +28,11 @@ from slurmscope.core.errors import (
     ServerBusy,
 )
 from slurmscope.core.log import escape, fields
+from slurmscope.jobs.render.formatting import format_day
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.context import NOT_FOUND, is_signed_in
-from slurmscope.portal.queries import BadQuery
+from slurmscope.portal.queries import SHOWN_ID, BadQuery
 from slurmscope.portal.services import Services
 from slurmscope.portal.sign_in.errors import SignInError
 from slurmscope.portal.web.templates import PageRenderer
@@ -125,9 +128,10 @@ _TITLES = {
 }
 _ARCHIVE_TITLE = "Archive unreachable"
 _ARCHIVE_UNREACHABLE = "Past jobs cannot be shown because the archive database is unreachable. Try again in a minute."
+_JOB_PAGE = "/jobs/{shown_id}"
 _SCHEMA_TITLE = "Archive of another release"
 _TOO_MANY_JOBS = "You requested too many jobs that are not in the archive. Try again in a few seconds."
-_MAY_BE_MISSING = "Some servers are unreachable, so a current job may be missing."
+_MAY_BE_MISSING = "Not all jobs have been read, so a job may be missing."
 
 
 def add_error_pages(app: FastAPI) -> None:
@@ -165,7 +169,8 @@ def make_error(  # noqa: PLR0913 - the parts of an error page
         "now": now,
         "problems": problems,
     }
-    return HTMLResponse(pages.render("error.html", None, values), status, headers=headers)
+    viewer: Viewer | None = getattr(request.state, "viewer", None)
+    return HTMLResponse(pages.render("error.html", viewer, values), status, headers=headers)
 
 
 def _wants_json(request: Request) -> bool:
@@ -182,10 +187,40 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - how starlette types its handlers
     # A path without a route and a job without access get the same message.
     message = NOT_FOUND if error.detail == "Not Found" else error.detail
+    if error.status_code == 404 and _names_job(request) and not _wants_json(request):
+        message = await run_in_threadpool(_describe_missing_job, request)
+    if error.status_code == 404 and not is_signed_in(request) and not _wants_json(request):
+        await run_in_threadpool(_identify, request)
     problems = _find_problems(request) if error.status_code == 404 else ()
     if problems:
         message = f"{message.removesuffix('.')}. {_MAY_BE_MISSING}"
     return make_error(request, error.status_code, message, headers=error.headers, problems=problems)
+
+
+def _identify(request: Request) -> None:
+    """Identify who requested a path without a route, so that the page has the viewer's menu."""
+    services: Services = request.app.state.services
+    with suppress(SignInError, ArchiveError):
+        request.state.viewer = services.identify(request.scope)
+
+
+def _names_job(request: Request) -> bool:
+    """Return whether a page of a job was requested, by what may be a job ID."""
+    path = getattr(request.scope.get("route"), "path", "")
+    return path == _JOB_PAGE and bool(SHOWN_ID.match(request.path_params.get("shown_id", ""))) and is_signed_in(request)
+
+
+def _describe_missing_job(request: Request) -> str:
+    """Name the job, and say since when there are jobs that the viewer may see; absent and inaccessible are alike."""
+    services: Services = request.app.state.services
+    viewer: Viewer = request.state.viewer
+    sentence = f"Job {request.path_params['shown_id']} does not exist, or you do not have access to it."
+    with suppress(ArchiveError):
+        oldest = services.archive.list_jobs(viewer, JobFilter(), limit=1, order=NEWEST_FIRST.reversed).rows
+        if oldest:
+            whose = "The archive has jobs" if viewer.is_staff else "The archive has jobs that you may see"
+            return f"{sentence} {whose} since {format_day(oldest[0].submit_seconds)}."
+    return sentence
 
 
 def _find_problems(request: Request) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from slurmscope.portal.queries import (
     render_query,
     write_number,
 )
-from slurmscope.portal.web.shared_results import SharedResult
+from slurmscope.portal.web.slow_results import SharedResult
 from slurmscope.portal.web.tables import Table, make_table_response
 
 HEIGHT = 200.0

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -15,74 +14,57 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from slurmscope.archive.interface import JobFilter, NotedKind, NotedThing
-from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.errors import ArchiveError
+from slurmscope.jobs.charts import choose_charts
 from slurmscope.jobs.heat_maps import find_heat_maps
 from slurmscope.jobs.render.html import render_html
 from slurmscope.jobs.render.json import render_json
 from slurmscope.jobs.render.resubmission import describe_resubmission
-from slurmscope.jobs.render.svg.charts import fold, render_chart_svg
+from slurmscope.jobs.render.svg.charts import describe_range, fold, render_chart_svg
 from slurmscope.jobs.render.svg.heat_map import render_heat_map_svg
-from slurmscope.jobs.render.tables import source_sections
+from slurmscope.jobs.render.tables import SourceSection, source_sections
 from slurmscope.jobs.render.text import render_text
-from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.render.verdict import make_verdict
+from slurmscope.jobs.report import Chart, JobReport
 from slurmscope.jobs.runs import run_of, runs_of_job
 from slurmscope.jobs.summary import NodeSummary
 from slurmscope.jobs.what_if import describe_outcome, predict
-from slurmscope.portal.charts import encode_charts, find_chart, make_data_table, show_heat_map
+from slurmscope.portal.charts import (
+    HEAT_WIDTH,
+    DataTable,
+    encode_charts,
+    find_chart,
+    make_data_table,
+    show_heat_maps,
+)
 from slurmscope.portal.context import Context, RequestContext, not_found
-from slurmscope.portal.job_script import may_see_script
-from slurmscope.portal.job_view import WhatIfView, fill_form, make_job_view, parse_request, show_submitted
+from slurmscope.portal.job_view import (
+    JobParts,
+    Tab,
+    WhatIfView,
+    add_script_options,
+    fill_form,
+    list_tabs,
+    make_job_parts,
+    make_job_view,
+    may_see_script,
+    parse_request,
+    show_submitted,
+    stores_scripts,
+    tab_of,
+)
 from slurmscope.portal.pending import pending_of_report, show_pending
 from slurmscope.portal.queries import NUMBER, BadQuery
 from slurmscope.portal.savings import RunComparison, compare_runs
 from slurmscope.portal.staff import make_staff_section
 from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_table, make_table_response
-from slurmscope.portal.zoom import encode_zoomed, find_charted, find_zoomed
+from slurmscope.portal.zoom import ZoomedReport, encode_zoomed, find_charted, find_zoomed
 from slurmscope.reports.page_paths import array_path, job_path
-from slurmscope.reports.zoom import ZoomedReport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobParts:
-    """The parts of a heterogeneous job in their order, and their sums."""
-
-    het_job_id: int
-    rows: tuple[JobRow, ...]
-    nodes: int
-    cpus: int | None
-    gpus: int
-    core_seconds: float
-    cpu_ratio: float | None
-    """Used share of the core time of all parts; None unless all were measured."""
-
-
-def make_job_parts(het_job_id: int, rows: Sequence[JobRow]) -> JobParts | None:
-    """Sum up the newest run of each part; None if there is only one."""
-    newest: dict[int, JobRow] = {}
-    for row in sorted(rows, key=lambda row: row.submit_seconds):
-        newest[row.het_offset or 0] = row
-    parts = tuple(newest[offset] for offset in sorted(newest))
-    if len(parts) < 2:
-        return None
-    held = math.fsum(row.core_seconds for row in parts)
-    ratios = [row.cpu_ratio for row in parts]
-    cpus = [row.cpus for row in parts if row.cpus is not None]
-    used = math.fsum(row.core_seconds * (row.cpu_ratio or 0.0) for row in parts)
-    return JobParts(
-        het_job_id=het_job_id,
-        rows=parts,
-        nodes=sum(row.nodes for row in parts),
-        cpus=sum(cpus) if len(cpus) == len(parts) else None,
-        gpus=sum(row.gpus for row in parts),
-        core_seconds=held,
-        cpu_ratio=used / held if held and None not in ratios else None,
-    )
-
 
 router = APIRouter(include_in_schema=False)
 
 MAX_PARTS = 128
+SHOWN_CHARTS = 4
 _SVG_WIDTH, _SVG_HEIGHT = 720, 260
 
 
@@ -98,13 +80,25 @@ def show_job(context: Context, shown_id: str) -> Response:
         return RedirectResponse(f"{context.base_path}{array_path(shown_id, context.cluster)}", 303)
     if report and (pending := pending_of_report(report)):
         return show_pending(context, shown_id, pending)
-    report = context.add_resubmission(context.audit_report(shown_id, report))
+    report = add_script_options(context, context.audit_report(shown_id, report))
+    return _show_started(context, context.add_resubmission(report))
+
+
+def _show_started(context: RequestContext, report: JobReport) -> Response:
     what_if = _predict_what_if(context, report)
-    body = _render_cached(context, report, is_update=False, what_if=what_if)
-    has_script = may_see_script(context, report) and _stores_scripts(context, report.record.cluster)
-    staff = make_staff_section(context, NotedThing(NotedKind.JOB, report.record.cluster, report.record.shown_id))
-    shown = Markup(body)  # noqa: S704 - our template
-    page = context.page("job.html", report=report, body=shown, has_script=has_script, staff=staff)
+    shown = _choose_tab(context, report, what_if)
+    parts = _PageParts(context, report, shown, what_if)
+    page = context.page(
+        "job.html",
+        report=report,
+        top=Markup(parts.render("job_top.html")),  # noqa: S704 - our template
+        body=Markup(parts.render("job_tab.html")),  # noqa: S704 - our template
+        tab=shown.tab,
+        is_whole=shown.is_whole,
+        tabs=shown.tabs,
+        has_script=may_see_script(context, report) and stores_scripts(context, report.record.cluster),
+        staff=make_staff_section(context, NotedThing(NotedKind.JOB, report.record.cluster, report.record.shown_id)),
+    )
     page.status_code = 400 if what_if and what_if.error else page.status_code
     return page
 
@@ -113,7 +107,10 @@ def show_job(context: Context, shown_id: str) -> Response:
 def send_update(context: Context, shown_id: str) -> Response:
     """Send the parts of the page that change while the job runs."""
     report = context.find_report(shown_id)
-    return HTMLResponse(_render_cached(context, report, is_update=True))
+    parts = _PageParts(context, report, _choose_tab(context, report), is_update=True)
+    # The script draws the charts again.
+    is_drawn = parts.shown.tab == "charts"
+    return HTMLResponse(parts.render("job_top.html") + ("" if is_drawn else parts.render("job_tab.html")))
 
 
 @router.get("/jobs/{shown_id}/charts.json")
@@ -146,7 +143,8 @@ def send_chart_table(context: Context, shown_id: str, name: str, format: str) ->
 def send_heat_image(context: Context, shown_id: str, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one heat map."""
     heat_map = find_chart(find_heat_maps(find_charted(context, shown_id)), name)
-    return Response(render_heat_map_svg(heat_map, dark=dark, zone=context.zone), media_type="image/svg+xml")
+    image = render_heat_map_svg(heat_map, width=HEAT_WIDTH, dark=dark, zone=context.zone, title="")
+    return Response(image, media_type="image/svg+xml")
 
 
 @router.get("/jobs/{shown_id}/heat/{name}.{format}")
@@ -173,7 +171,7 @@ async def send_report(context: Context, shown_id: str, format: str) -> Response:
     report = await run_in_threadpool(context.find_report, shown_id)
     if format not in _MEDIA_TYPES:
         raise not_found()
-    report = await run_in_threadpool(context.add_resubmission, report)
+    report = await run_in_threadpool(lambda: context.add_resubmission(add_script_options(context, report)))
     if format == "pdf":
         body: str | bytes = await context.documents.pdf(report)
     else:
@@ -195,11 +193,6 @@ _MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "pdf": "application/pdf",
 }
-
-
-def _stores_scripts(context: RequestContext, cluster: str) -> bool:
-    live = context.find_live(cluster)
-    return live is not None and context.services.scripts.is_stored(live)
 
 
 def _is_array(context: RequestContext, shown_id: str) -> bool:
@@ -224,16 +217,94 @@ def _predict_what_if(context: RequestContext, report: JobReport) -> WhatIfView |
     return replace(view, sentences=describe_outcome(report, outcome))
 
 
-def _render_cached(
-    context: RequestContext, report: JobReport, *, is_update: bool, what_if: WhatIfView | None = None
-) -> str:
-    """Render what all viewers of a job see alike; which other runs are shown depends on the viewer."""
-    others = OtherRuns(_find_runs(context, report), _compare_runs(context, report), _find_parts(context, report))
-    if any(others):
-        return _render_body(context, report, others, is_update=is_update, what_if=what_if)
-    name = "update" if is_update else "body"
-    render = partial(_render_body, context, report, others, is_update=is_update, what_if=what_if)
-    return context.rendering_cache.get(report, name, render)
+class _ShownTab(NamedTuple):
+    """The tabs of a job, and which of them is shown; ``is_whole`` is the page that begins with the verdict."""
+
+    tab: str
+    is_whole: bool
+    tabs: tuple[Tab, ...]
+    sections: tuple[SourceSection, ...]
+
+
+def _choose_tab(context: RequestContext, report: JobReport, what_if: WhatIfView | None = None) -> _ShownTab:
+    """Return the tab that the address names; an address of a tab that the job does not have is that of the job."""
+    sections = source_sections(report)
+    tabs = list_tabs(report, sections)
+    wanted = "what-if" if what_if and (what_if.sentences or what_if.error) else context.query.get("tab", "")
+    is_whole = wanted not in {tab.name for tab in tabs}
+    return _ShownTab(tabs[0].name if is_whole else wanted, is_whole, tabs, sections)
+
+
+class _PageParts:
+    """Render the parts of a page; those of a running job once for all viewers, if they are alike for all."""
+
+    def __init__(
+        self,
+        context: RequestContext,
+        report: JobReport,
+        shown: _ShownTab,
+        what_if: WhatIfView | None = None,
+        *,
+        is_update: bool = False,
+    ) -> None:
+        self.context, self.report, self.shown, self.what_if, self.is_update = context, report, shown, what_if, is_update
+        self.others = OtherRuns(
+            _find_runs(context, report), _compare_runs(context, report), _find_parts(context, report)
+        )
+
+    def render(self, template: str) -> str:
+        """Render one part; which other runs are shown depends on the viewer."""
+        render = partial(self._render, template)
+        if any(self.others):
+            return render()
+        kept = (template, self.shown.tab, self.shown.is_whole, self.is_update)
+        return self.context.rendering_cache.get(self.report, "/".join(map(str, kept)), render)
+
+    def _render(self, template: str) -> str:
+        add = _add_verdict if template == "job_top.html" else _add_tab
+        return self.context.render_part(
+            template,
+            report=self.report,
+            job=make_job_view(self.report, self.others.requeued),
+            tab=self.shown.tab,
+            is_whole=self.shown.is_whole,
+            is_update=self.is_update,
+            **add(self),
+        )
+
+
+def _add_verdict(parts: _PageParts) -> dict[str, object]:
+    """Return what the page has above its tabs; the other tabs have the name of the job alone."""
+    context, report, record = parts.context, parts.report, parts.report.record
+    same_name = JobFilter(cluster=context.link_cluster(record.cluster), user=record.user, name=record.name[:200])
+    if not parts.shown.is_whole:
+        return {"same_name": same_name}
+    chosen = choose_charts(report, SHOWN_CHARTS)
+    return {
+        "same_name": same_name,
+        "verdict": make_verdict(report),
+        "header": describe_resubmission(report),
+        "comparisons": parts.others.compared,
+        "parts": parts.others.parts,
+        "charts": () if parts.is_update else _with_tables(chosen.shown),
+        "flat": [(chart.title, describe_range(chart)) for chart in chosen.flat],
+    }
+
+
+def _add_tab(parts: _PageParts) -> dict[str, object]:
+    """Return what the shown tab needs."""
+    report, tab = parts.report, parts.shown.tab
+    return {
+        "sections": [section for section in parts.shown.sections if tab_of(section) == tab],
+        "submitted": show_submitted(report.record),
+        "what_if": parts.what_if,
+        "charts": _with_tables(tuple(chart for chart in report.charts if chart.times)) if tab == "charts" else (),
+        "heat_maps": () if tab != "nodes" or parts.is_update else show_heat_maps(report),
+    }
+
+
+def _with_tables(charts: tuple[Chart, ...]) -> list[tuple[Chart, DataTable]]:
+    return [(chart, make_data_table(chart)) for chart in map(fold, charts)]
 
 
 class OtherRuns(NamedTuple):
@@ -257,29 +328,6 @@ def _compare_runs(context: RequestContext, report: JobReport) -> tuple[RunCompar
         # The page is useful without them.
         return ()
     return compare_runs(outcomes)
-
-
-def _render_body(
-    context: RequestContext, report: JobReport, others: OtherRuns, *, is_update: bool, what_if: WhatIfView | None
-) -> str:
-    folded = () if is_update else [fold(chart) for chart in report.charts if chart.times]
-    return context.render_part(
-        "job_body.html",
-        job=make_job_view(report, others.requeued),
-        comparisons=others.compared,
-        parts=others.parts,
-        report=report,
-        same_name=JobFilter(
-            cluster=context.link_cluster(report.record.cluster), user=report.record.user, name=report.record.name[:200]
-        ),
-        sections=source_sections(report),
-        header=describe_resubmission(report),
-        what_if=what_if,
-        submitted=show_submitted(report.record),
-        charts=[(chart, make_data_table(chart)) for chart in folded],
-        heat_maps=() if is_update else [show_heat_map(heat_map) for heat_map in find_heat_maps(report)],
-        is_update=is_update,
-    )
 
 
 def _find_parts(context: RequestContext, report: JobReport) -> JobParts | None:

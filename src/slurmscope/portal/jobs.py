@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show lists of jobs: the first page, the job list with its filters, job arrays, and search results."""
+"""Show lists of jobs: the job list with its filters, job arrays, and search results."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response
 
-from slurmscope.archive.interface import GroupBy, JobFilter, JobPage, UseTotal
+from slurmscope.archive.interface import JobCount, JobFilter, JobPage, ListOrder, SortColumn
 from slurmscope.archive.job_columns import JobRow
+from slurmscope.archive.queries import count_sorted
 from slurmscope.core.errors import AmbiguousName
 from slurmscope.core.units import DAY_SECONDS, format_count, format_some
-from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
-from slurmscope.jobs.pending.reasons import explain_reason
-from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.runs import of_newest_array
 from slurmscope.portal.array import keep_newest_runs, make_array_view
 from slurmscope.portal.context import Context, RequestContext, not_found
@@ -28,125 +27,31 @@ from slurmscope.portal.queries import (
     NUMBER,
     PAGE_ROWS,
     SHOWN_ID,
+    label_range,
     last_day,
     make_range_fields,
     parse_filter,
     parse_format,
+    parse_order,
     parse_position,
     render_day,
+    render_order,
     render_position,
     render_query,
 )
 from slurmscope.portal.web.tables import make_job_file
+from slurmscope.portal.web.templates import name_rule
 from slurmscope.reports.find import require_unambiguous
 from slurmscope.reports.page_paths import array_path, job_path, node_path, parse_job
-from slurmscope.slurm.states import ENDED_STATES
-
-MAX_FIXES = 3
-MAX_RULES = 10
-"""Rules among which the fixes are chosen."""
-GPU_CORES = 10.0
-"""An hour of a GPU counts as this many core-hours."""
-
-_LOST_STATES = ENDED_STATES - {"COMPLETED", "CANCELLED"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFinding:
-    """One finding that several jobs have in common, and the newest of these jobs."""
-
-    rule: str
-    jobs: int
-    newest: JobRow
-    sentence: str
-
-
-def choose_fixes(totals: Sequence[UseTotal], newest: Mapping[str, JobRow], *, days: int) -> tuple[SharedFinding, ...]:
-    """Choose the rules whose jobs lost most; all time of jobs that did not complete counts as lost.
-
-    ``newest`` is the newest job of each rule, and shows how such jobs end.
-    """
-    known = [(total, newest[total.key]) for total in totals if total.key in newest]
-    known.sort(key=lambda pair: _lost_seconds(*pair), reverse=True)
-    return tuple(
-        SharedFinding(rule=total.key, jobs=total.jobs, newest=row, sentence=_describe(total, row, days))
-        for total, row in known[:MAX_FIXES]
-    )
-
-
-def _lost_seconds(total: UseTotal, row: JobRow) -> float:
-    if row.state in _LOST_STATES:
-        return total.core_seconds + GPU_CORES * total.gpu_seconds
-    return (total.idle_core_seconds or 0.0) + GPU_CORES * _idle_gpu_seconds(total)
-
-
-def _idle_gpu_seconds(total: UseTotal) -> float:
-    return max(0.0, total.measured_gpu_seconds - total.used_gpu_seconds)
-
-
-def _describe(total: UseTotal, row: JobRow, days: int) -> str:
-    jobs = f"{format_some(total.jobs, 'job')} in {days} days"
-    if row.state in _LOST_STATES:
-        return f"{jobs}; they held {_hours(total.core_seconds, 'core')}, and the newest did not complete."
-    idle = [
-        _hours(seconds, unit)
-        for seconds, unit in ((total.idle_core_seconds, "core"), (_idle_gpu_seconds(total), "GPU"))
-        if seconds
-    ]
-    return f"{jobs}; {' and '.join(idle)} idle." if idle else f"{jobs}."
-
-
-def _hours(seconds: float, unit: str) -> str:
-    return f"{format_count(round(seconds / 3600, 1))} {unit}-hours"
-
 
 MAX_FILE_ROWS = 10_000
 """Rows in the file of a list: a few megabytes, and a few seconds of database time."""
 MAX_TASKS = 5_000
 _ROWS_PER_QUERY = 500
-_FIRST_PAGE_ROWS = 12
-_FIRST_PAGE_DAYS = 30
-_CRITICAL_ROWS = 8
-_FAILED_ROWS = 5
-_FAILED_DAYS = 7
-_FAILED_STATES = ("FAILED", "OUT_OF_MEMORY", "TIMEOUT", "NODE_FAIL")
 _ARRAY_ROWS = 50
 _RANGE_DAYS = 30
 
 _WHOLE_ARRAY = re.compile(r"([0-9]{1,10})_\[[^\]]{0,100}\]?\Z", re.ASCII)
-
-MAX_OWN = 5
-
-
-class OwnJob(NamedTuple):
-    """One pending job with its reason in words and its cluster."""
-
-    job: PendingJob
-    meaning: str
-    cluster: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnPending:
-    """The pending jobs of one user that start first, and the number of all of them, each task counted."""
-
-    jobs: tuple[OwnJob, ...]
-    count: int
-
-
-def summarize_own(queues: Sequence[PendingQueue], user: str) -> OwnPending:
-    """Return the pending jobs of a user in all clusters, those with the earliest expected start first."""
-    own = [(job, queue.cluster) for queue in queues for job in queue.of_user(user)]
-    ordered = sorted(own, key=lambda one: _start_order(one[0]))
-    return OwnPending(
-        jobs=tuple(OwnJob(job, explain_reason(job.reason).meaning, cluster) for job, cluster in ordered[:MAX_OWN]),
-        count=sum(job.task_count for job, _ in own),
-    )
-
-
-def _start_order(job: PendingJob) -> tuple[bool, int, int]:
-    return job.start_seconds is None, job.start_seconds or 0, -job.submit_seconds
-
 
 router = APIRouter(include_in_schema=False)
 
@@ -154,53 +59,22 @@ ListJobs = Callable[..., JobPage]
 """Return one page of a list: takes the filter, ``limit`` and the position ``after`` which to continue."""
 
 
-@router.get("/")
-def show_first_page(context: Context) -> Response:
-    """Show the viewer's own jobs, suggestions, and an overview of the cluster."""
-    viewer, archive = context.viewer, context.archive
-    own = JobFilter(user=viewer.name)
-    own_recent = JobFilter(user=viewer.name, since_seconds=context.since(_FIRST_PAGE_DAYS))
-    all_recent = JobFilter(since_seconds=context.since(7))
-    if viewer.is_staff:
-        context.audit("waste of all users")
-    failed = _find_failed(context)
-    newest = archive.list_jobs(viewer, own, limit=_FIRST_PAGE_ROWS + len(failed)).rows
-    rows = [row for row in newest if row not in failed][:_FIRST_PAGE_ROWS]
-    return context.page(
-        "index.html",
-        rows=rows,
-        failed=failed,
-        failed_days=_FAILED_DAYS,
-        days=_FIRST_PAGE_DAYS,
-        total=next(iter(archive.total(viewer, own_recent, GroupBy.USER, limit=1)), None),
-        fixes=_find_fixes(context, own_recent),
-        wasters=archive.total(viewer, all_recent, GroupBy.USER, limit=8) if viewer.is_staff else (),
-        critical=_find_critical(context, shown=(*failed, *rows)) if viewer.is_staff else (),
-        own=own,
-        waiting=summarize_own(context.list_queues(), viewer.name),
-        rule_link=context.make_rule_link(own_recent),
-        now=context.now(),
-        own_cluster=context.own_cluster,
-    )
-
-
 @router.get("/jobs")
 def show_jobs(context: Context) -> Response:
     """Show one page of the list, or send the whole list as a file."""
-    wanted, table_format = bound_ranges(context, parse_filter(context.query)), parse_format(context.query)
+    given, table_format = parse_filter(context.query), parse_format(context.query)
+    wanted = bound_ranges(context, given)
     context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
     if table_format != "html":
-        return make_job_file(_iterate(context.list_jobs, wanted), table_format, "jobs", limit=MAX_FILE_ROWS)
-    after = parse_position(context.query.get("after", ""))
-    page = context.list_jobs(wanted, after=after, limit=PAGE_ROWS)
+        list_jobs = partial(context.list_jobs, order=parse_order(context.query))
+        return make_job_file(_iterate(list_jobs, wanted), table_format, "jobs", limit=MAX_FILE_ROWS)
     return context.page(
         "jobs.html",
         wanted=wanted,
+        list=read_list_page(context, given, wanted),
+        shows_users=context.viewer.is_staff or bool(context.viewer.coordinates),
         since_day=render_day(wanted.since_seconds) or "",
         until_day=last_day(wanted) or "",
-        rows=page.rows,
-        next_position=render_position(page.next_key),
-        is_first=after is None,
         range_fields=make_range_fields(wanted.ranges),
         views=context.services.views.list_views(context.viewer),
         view_token=context.services.csrf.issue(context.viewer),
@@ -262,7 +136,7 @@ def show_array(context: Context, array_id: str) -> Response:
 
 @router.get("/search")
 def search(context: Context, q: str = "") -> Response:
-    """Redirect to the job, array, user, account or node, else to the list of jobs whose names begin with the text.
+    """Redirect to the job, array, user, account or node, else to the list of jobs whose names contain the text.
 
     Only what the viewer has access to is searched: what is not accessible and what is absent lead to the same page.
     """
@@ -292,34 +166,6 @@ def _iterate(list_jobs: ListJobs, wanted: JobFilter) -> Iterator[JobRow]:
         yield from page.rows
 
 
-def _find_fixes(context: RequestContext, wanted: JobFilter) -> tuple[SharedFinding, ...]:
-    totals = context.archive.total(context.viewer, wanted, GroupBy.RULE, limit=MAX_RULES)
-    newest = {
-        total.key: row
-        for total in totals
-        for row in context.archive.list_jobs(context.viewer, replace(wanted, rule=total.key), limit=1).rows
-    }
-    return choose_fixes(totals, newest, days=_FIRST_PAGE_DAYS)
-
-
-def _find_failed(context: RequestContext) -> list[JobRow]:
-    """Return the viewer's newest jobs that failed."""
-    recent = JobFilter(user=context.viewer.name, since_seconds=context.since(_FAILED_DAYS))
-    found = [
-        row
-        for state in _FAILED_STATES
-        for row in context.archive.list_jobs(context.viewer, replace(recent, state=state), limit=_FAILED_ROWS).rows
-    ]
-    return sorted(found, key=lambda row: (row.submit_seconds, row.job_id), reverse=True)[:_FAILED_ROWS]
-
-
-def _find_critical(context: RequestContext, *, shown: Collection[JobRow]) -> list[JobRow]:
-    """Return the newest jobs with critical findings, without those that are shown above."""
-    wanted = JobFilter(worst=Severity.CRITICAL, since_seconds=context.since(7))
-    rows = context.archive.list_jobs(context.viewer, wanted, limit=_CRITICAL_ROWS + len(shown)).rows
-    return [row for row in rows if row not in shown][:_CRITICAL_ROWS]
-
-
 def _find_page(context: RequestContext, text: str) -> str:
     if not text or not text.isprintable():
         return "/jobs"
@@ -345,3 +191,156 @@ def _find_job_page(context: RequestContext, shown_id: str, cluster: str) -> str:
         return job_path(shown_id)
     wanted = JobFilter(cluster=cluster, array_job_id=int(shown_id)) if shown_id.isdecimal() else None
     return array_path(shown_id, cluster) if wanted and context.has_jobs(wanted) else ""
+
+
+_LABELS = {
+    "cluster": "Cluster",
+    "user": "User",
+    "account": "Account",
+    "partition": "Partition",
+    "state": "State",
+    "reason": "Reason",
+    "name": "Name starts with",
+    "name_part": "Name contains",
+    "rule": "Finding",
+    "worst": "Worst finding",
+    "array_job_id": "Array",
+    "het_job_id": "Heterogeneous job",
+    "node": "Node",
+    "shown_ids": "Job IDs",
+    "since_seconds": "Submitted from",
+    "until_seconds": "Submitted until",
+    "is_running": "Running",
+}
+
+
+_EVERYTHING = JobFilter()
+
+
+class Chip(NamedTuple):
+    """One condition of a filter, and the query without it."""
+
+    label: str
+    text: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """Link the headings of a list to its orders."""
+
+    order: ListOrder
+    wanted: JobFilter
+
+    def query(self, key: str) -> str:
+        """Return the query that sorts by a column, or turns its direction."""
+        column = SortColumn[key.upper()]
+        is_current = column is self.order.column
+        order = self.order.reversed if is_current else ListOrder(column, column.is_text)
+        return render_query(self.wanted, **render_order(order))
+
+    def state(self, key: str) -> str:
+        """Return the direction in which a column is sorted; empty for the others."""
+        if SortColumn[key.upper()] is not self.order.column:
+            return ""
+        return "ascending" if self.order.is_ascending else "descending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPage:
+    """One page of a list, with the queries of the pages before and after it."""
+
+    rows: tuple[JobRow, ...]
+    previous: str | None
+    following: str | None
+    first: str | None
+    sorting: Sorting
+    total: str
+    note: str
+    chips: tuple[Chip, ...]
+
+
+def read_list_page(context: RequestContext, given: JobFilter, wanted: JobFilter) -> ListPage:
+    """Read the page that the query names; a page before the first one is the first one.
+
+    ``given`` is the filter of the query, ``wanted`` the one with its bounds.
+    """
+    order = parse_order(context.query)
+    before = parse_position(context.query.get("before", ""), order)
+    after = parse_position(context.query.get("after", ""), order)
+    back = context.list_jobs(wanted, after=before, limit=PAGE_ROWS, order=order.reversed) if before else None
+    if back is not None and back.next_key is not None:
+        page, has_previous = JobPage(rows=back.rows[::-1], next_key=order.place(back.rows[0])), True
+    else:
+        after = None if before else after
+        page, has_previous = context.list_jobs(wanted, after=after, limit=PAGE_ROWS, order=order), after is not None
+    count = (
+        context.share(("count", wanted), lambda: context.count_jobs(wanted)).value
+        if has_previous or page.next_key
+        else JobCount(len(page.rows))
+    )
+    orders = render_order(order)
+
+    def link(**place: str | None) -> str:
+        return render_query(wanted, **orders, **place)
+
+    return ListPage(
+        rows=page.rows,
+        previous=link(before=_place(order, page.rows[0])) if has_previous and page.rows else None,
+        following=link(after=render_position(page.next_key)) if page.next_key else None,
+        first=link() if has_previous else None,
+        sorting=Sorting(order, wanted),
+        total=("more than " if count.is_more else "") + format_some(count.jobs, "job"),
+        note=_describe_order(context, wanted, order, count),
+        chips=tuple(make_chips(given)),
+    )
+
+
+def _count(context: RequestContext, wanted: JobFilter) -> JobCount:
+    return context.share(("count", wanted), lambda: context.count_jobs(wanted)).value
+
+
+def make_chips(wanted: JobFilter) -> Iterator[Chip]:
+    """Yield the conditions of a filter."""
+    for name, label in _LABELS.items():
+        value = getattr(wanted, name)
+        if value not in {None, "", ()}:
+            rest: dict[str, Any] = {name: getattr(_EVERYTHING, name)}
+            yield Chip(label, _show(wanted, name), render_query(replace(wanted, **rest)))
+    for each in wanted.ranges:
+        others = tuple(other for other in wanted.ranges if other != each)
+        yield Chip(each.metric.label, label_range(each), render_query(replace(wanted, ranges=others)))
+
+
+def _show(wanted: JobFilter, name: str) -> str:
+    value = getattr(wanted, name)
+    if name == "since_seconds":
+        return render_day(value) or ""
+    if name == "until_seconds":
+        return last_day(wanted) or ""
+    if name == "rule":
+        return name_rule(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(value[:3]) + (f" and {len(value) - 3} more" if len(value) > 3 else "")
+    return str(value).replace("_", " ").lower() if name == "state" else str(value)
+
+
+def _place(order: ListOrder, row: JobRow) -> str | None:
+    return render_position(order.place(row))
+
+
+def _describe_order(context: RequestContext, wanted: JobFilter, order: ListOrder, count: JobCount) -> str:
+    """Say which jobs a sorted list leaves out."""
+    if order.column is SortColumn.SUBMIT:
+        return ""
+    notes = ["jobs for which this is not known are left out"] if order.column in _MEASURED else []
+    is_whole = context.viewer.is_staff and wanted == JobFilter()
+    sorted_jobs = count_sorted(wanted)
+    if not is_whole and (count.is_more or count.jobs > sorted_jobs):
+        notes.append(f"the newest {format_count(sorted_jobs)} jobs are sorted; choose a period to see others")
+    return "; ".join(notes)
+
+
+_MEASURED = frozenset({SortColumn.RUN, SortColumn.CPU, SortColumn.MEMORY, SortColumn.GPU, SortColumn.TIME})

@@ -19,25 +19,31 @@ from slurmscope.accounting.settings import ALL_CLUSTERS
 from slurmscope.cluster import licenses as scontrol_licenses
 from slurmscope.cluster import limits as scontrol_limits
 from slurmscope.cluster import reservations as scontrol_reservations
-from slurmscope.cluster import sdiag
+from slurmscope.cluster import scheduler
 from slurmscope.cluster.backends import TextCommands
 from slurmscope.cluster.licenses import Licenses
 from slurmscope.cluster.limits import Limits
 from slurmscope.cluster.reservations import Reservations
-from slurmscope.cluster.sdiag import Diag
+from slurmscope.cluster.scheduler import Diag
 from slurmscope.cluster.sinfo import Nodes
 from slurmscope.cluster.sources import Backend
 from slurmscope.cluster.squeue import Jobs, StartWindow
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import CommandMissing, MalformedAnswer, SourceError
 from slurmscope.exporter.reading import SharedReading, Snapshot
-from slurmscope.jobs.pending.facts import QueueFacts, read_priorities
+from slurmscope.jobs.pending.blockers import QueueFacts, read_priorities
 from slurmscope.jobs.pending.queue import JobPriorities, PendingQueue, read_pending
 from slurmscope.portal.cluster_now import ClusterNow, summarize_cluster
 from slurmscope.slurm.cluster_names import NAME, run_in_cluster
 from slurmscope.slurm.command import RunCommand, random_separator
-from slurmscope.slurm.config import ControllerConfig, read_config
-from slurmscope.slurm.visibility import CONTROLLER, JobVisibility, require_all_jobs, require_first
+from slurmscope.slurm.config import (
+    CONTROLLER,
+    ControllerConfig,
+    JobVisibility,
+    read_config,
+    require_all_jobs,
+    require_first,
+)
 
 KEEP_SECONDS = 600.0
 
@@ -66,7 +72,7 @@ class KnownConfig:
     @property
     def hidden(self) -> frozenset[str]:
         """Return what PrivateData hides; everything while it is not known."""
-        return self._config.private_data if self._config else frozenset({"usage", "reservations"})
+        return self._config.private_data if self._config else frozenset({"nodes", "usage", "reservations"})
 
     def name(self, reading: str) -> str:
         """Return the name of a reading, with the cluster if it is another one."""
@@ -143,6 +149,11 @@ class LiveCluster:
         return self._config.cluster
 
     @property
+    def hides_nodes(self) -> bool:
+        """Return whether PrivateData hides the nodes from ordinary users; yes while it is not known."""
+        return "nodes" in self._config.hidden
+
+    @property
     def has_failed(self) -> bool:
         """Return whether Slurm's commands could not read the queue at the last attempt; no if there are none here."""
         return self._queue.last_error is not None and self._queue.last_reason != CommandMissing.reason
@@ -217,7 +228,7 @@ def _read_facts(run: RunCommand, visibility: JobVisibility) -> dict[str, Callabl
 
     return {
         "priorities": require_first(visibility, lambda: read_priorities(run)),
-        "diag": lambda: sdiag.parse_diag(run(sdiag.COMMAND, sdiag.ARGUMENTS)),
+        "diag": lambda: scheduler.parse_diag(run(scheduler.COMMAND, scheduler.ARGUMENTS)),
         "limits": scontrol(scontrol_limits.ARGUMENTS, scontrol_limits.parse_limits),
         "licenses": scontrol(scontrol_licenses.ARGUMENTS, scontrol_licenses.parse_licenses),
         "reservations": scontrol(scontrol_reservations.ARGUMENTS, scontrol_reservations.parse_reservations),
@@ -301,6 +312,11 @@ class LiveClusters:
         until = time.monotonic() + WAIT_SECONDS
         known = {name: cluster.nodes(until) for name, cluster in found.items()}
         return {name: nodes for name, nodes in known.items() if nodes is not None}
+
+    def shows_nodes(self, cluster: str) -> bool:
+        """Return whether Slurm shows the nodes of a cluster to ordinary users."""
+        found = self._find(cluster)
+        return found is not None and not found.hides_nodes
 
     def request_first(self) -> None:
         """Request what the first page shows."""

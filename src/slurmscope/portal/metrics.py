@@ -26,12 +26,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from slurmscope import __version__
+from slurmscope.archive.size import ArchiveSize
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.self_metrics import BUILD_INFO, process_families, reading_families
 from slurmscope.http.server.app import choose_format
 from slurmscope.metrics.family import Family, Histogram, counter, gauge, histogram
 from slurmscope.metrics.write import end, write
 from slurmscope.portal.context import Context
+from slurmscope.portal.node_list import SUSPECT_METRICS, suspect_families
 from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Send
 from slurmscope.prometheus.query_counters import SERIES_METRICS, QueryCounters, series_families
 from slurmscope.reporter.reporter import ReporterProgress
@@ -141,8 +143,22 @@ ELECTED = gauge(
     "cluster",
 )
 
-REPORTER_METRICS = (ELECTED, ARCHIVED, ROUNDS, FAILURES, REPORTER_UP, READ_UNTIL)
-PORTAL_METRICS = (*REQUEST_METRICS, *REPORTER_METRICS, *SERIES_METRICS)
+COMMENTS_STOPPED = gauge(
+    "slurmscope_reporter_admin_comments_stopped",
+    "1 if no AdminComment is written any more, because sacctmgr changed the first one; absent before it.",
+    "cluster",
+)
+ARCHIVE_SIZE = gauge(
+    "slurmscope_archive_size_bytes", "Size of the archive; of a database server, of the whole database it is in."
+)
+ARCHIVE_FREE = gauge(
+    "slurmscope_archive_free_bytes", "Free space on the disk of an archive in SQLite; absent for database servers."
+)
+ARCHIVE_METRICS = (ARCHIVE_SIZE, ARCHIVE_FREE)
+ARCHIVE_SECONDS = 300.0
+
+REPORTER_METRICS = (ELECTED, ARCHIVED, ROUNDS, FAILURES, REPORTER_UP, READ_UNTIL, COMMENTS_STOPPED)
+PORTAL_METRICS = (*REQUEST_METRICS, *REPORTER_METRICS, *ARCHIVE_METRICS, *SERIES_METRICS, *SUSPECT_METRICS)
 """Metrics of the portal only."""
 
 
@@ -154,6 +170,8 @@ class PortalMetrics:
     reporters: Reporters | None
     query_counters: QueryCounters | None
     readings: Mapping[str, SharedReading]
+    archive: SharedReading
+    suspects: SharedReading
 
     def families(self) -> Iterator[Family]:
         yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
@@ -161,9 +179,13 @@ class PortalMetrics:
         if self.reporters is not None:
             yield from reporter_families(self.reporters.progress)
             yield Family(ELECTED, {(name,): float(is_ours) for name, is_ours in self.reporters.elected.items()})
+            stopped = self.reporters.stopped_comments.items()
+            yield Family(COMMENTS_STOPPED, {(name,): float(is_stopped) for name, is_stopped in stopped})
+        yield from archive_families(self.archive)
         if self.query_counters is not None:
             yield from series_families(self.query_counters.snapshot())
-        yield from reading_families(self.readings)
+        yield from suspect_families(self.suspects)
+        yield from reading_families({**self.readings, self.archive.name: self.archive})
         yield from process_families()
 
 
@@ -176,6 +198,16 @@ def reporter_families(progress: ReporterProgress) -> Iterator[Family]:
         yield Family(REPORTER_UP, {(): float(not progress.problem)})
     if progress.read_until_seconds is not None:
         yield Family(READ_UNTIL, {(): progress.read_until_seconds})
+
+
+def archive_families(archive: SharedReading) -> Iterator[Family]:
+    """Yield the size of the archive; it is measured in the background, and no request waits for it."""
+    archive.request()
+    size = archive.wait(time.monotonic()).value
+    if isinstance(size, ArchiveSize):
+        yield Family(ARCHIVE_SIZE, {(): size.used_bytes})
+        if size.free_bytes is not None:
+            yield Family(ARCHIVE_FREE, {(): size.free_bytes})
 
 
 PATH = "/metrics"

@@ -23,23 +23,27 @@ from slurmscope.cluster.events import read_events as read_node_events
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.core.cache import Cache
 from slurmscope.core.errors import SourceError
+from slurmscope.core.hostlist import natural_order
 from slurmscope.core.log import fields
 from slurmscope.core.units import DAY_SECONDS, format_bytes
 from slurmscope.jobs.charts import fold_lines
 from slurmscope.jobs.curves import align
-from slurmscope.jobs.render.formatting import LabelledText, format_day
+from slurmscope.jobs.render.formatting import LabelledText, format_day, format_time
 from slurmscope.jobs.render.svg.charts import render_chart_svg
 from slurmscope.jobs.report import Chart, ChartLine, JobReport
 from slurmscope.jobs.series import Series
+from slurmscope.jobs.summary import HeldGpu
+from slurmscope.jobs.suspect_nodes import JudgedNode
 from slurmscope.portal.charts import encode_charts, find_chart, make_data_table
 from slurmscope.portal.context import Context, RequestContext, not_found
+from slurmscope.portal.node_list import read_records
 from slurmscope.reports.find import require_unambiguous
 from slurmscope.slurm.command import RunCommand
 
 logger = logging.getLogger(__name__)
 
 
-_CHARTS = ("cpu", "memory", "gpu")
+_CHARTS = ("gpu_busy", "gpu_sm", "gpu_power", "cpu", "memory", "gpu")
 
 
 def find_node(nodes: Nodes | None, name: str) -> Node | None:
@@ -55,6 +59,7 @@ def list_node_facts(node: Node, *, is_staff: bool) -> tuple[LabelledText, ...]:
     rows = (
         LabelledText("State", node.state_text),
         LabelledText("Reason", reason if is_staff else ""),
+        LabelledText("Since", format_time(node.reason_since_seconds) if is_staff and reason else ""),
         LabelledText("Partitions", ", ".join(node.partitions)),
         LabelledText("Cores", f"{node.cpus_allocated:,} of {node.cpus_total:,} allocated, {node.cpus_idle:,} idle"),
         LabelledText("Load", load),
@@ -82,11 +87,11 @@ def make_node_charts(name: str, reports: Sequence[JobReport], node: Node | None)
 
 def _make_chart(chart_name: str, name: str, reports: Sequence[JobReport], limit: float | None) -> Chart | None:
     found = [
-        (report, chart, line)
+        (report, chart, replace(line, label=own))
         for report in reports
         for chart in report.charts
         for line in chart.lines
-        if chart.name == chart_name and line.label == name
+        if chart.name == chart_name and (own := _own_label(line.label, name, report)) is not None
     ]
     if not found:
         return None
@@ -104,10 +109,37 @@ def _make_chart(chart_name: str, name: str, reports: Sequence[JobReport], limit:
     )
 
 
+def _own_label(label: str, name: str, report: JobReport) -> str | None:
+    """Return what a line of this node is of, which is empty for all of the node; None for a line of another one."""
+    if report.record.nodes == (name,) and label.startswith("GPU "):
+        return label
+    rest = label.removeprefix(f"{name} ")
+    return "" if label == name else rest if rest != label and rest.startswith("GPU ") else None
+
+
 def _as_series(report: JobReport, chart: Chart, line: ChartLine) -> Series:
     known = [(time, value) for time, value in zip(chart.times, line.values, strict=True) if value is not None]
     times, values = tuple(time for time, _ in known), tuple(value for _, value in known)
-    return Series((f"job {report.record.shown_id}",), times, values)
+    return Series((f"job {report.record.shown_id} {line.label}".rstrip(),), times, values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGpu:
+    """What a running job does with one GPU of the node, since the job started."""
+
+    job: JobRow
+    device: HeldGpu
+
+
+def list_node_gpus(name: str, jobs: Sequence[tuple[JobRow, JobReport]]) -> tuple[NodeGpu, ...]:
+    """List the GPUs of a node that these jobs hold, in their order on the node; of jobs with very many not all."""
+    found = [
+        NodeGpu(job=job, device=device)
+        for job, report in jobs
+        for device in report.summary.gpu.devices
+        if device.node == name
+    ]
+    return tuple(sorted(found, key=lambda held: (natural_order(held.device.gpu), held.device.mig, held.job.job_id)))
 
 
 Events = tuple[NodeEvent, ...]
@@ -170,18 +202,29 @@ class _Found:
 def show_node(context: Context, name: str) -> Response:
     """Show a node."""
     found = _find(context, name)
-    is_staff = context.viewer.is_staff
+    jobs, is_staff = _find_reports(context, found), context.viewer.is_staff
     return context.page(
         "node.html",
         name=name,
         cluster=found.cluster,
         facts=list_node_facts(found.node, is_staff=is_staff) if found.node else (),
+        failures=_find_record(context, found.cluster, name) if is_staff else None,
         running=found.running,
         ended=found.ended,
         wanted=JobFilter(cluster=context.link_cluster(found.cluster), node=name),
-        charts=[(chart, make_data_table(chart)) for chart in _charts(context, found)],
+        gpus=list_node_gpus(name, jobs),
+        charts=[
+            (chart, make_data_table(chart))
+            for chart in make_node_charts(name, [report for _, report in jobs], found.node)
+        ],
         events=read_events(context, found.cluster, name),
     )
+
+
+def _find_record(context: RequestContext, cluster: str, name: str) -> JudgedNode | None:
+    """Return how the jobs of a node ended; None before that is known."""
+    records = read_records(context.services.suspects) or ()
+    return next((one for one in records if one.node == name and cluster in {"", one.cluster}), None)
 
 
 @router.get("/nodes/{name}/charts.json")
@@ -260,9 +303,12 @@ def _find(context: RequestContext, name: str) -> _Found:
 
 
 def _charts(context: RequestContext, found: _Found) -> tuple[Chart, ...]:
-    reports = [
-        report
+    return make_node_charts(found.name, [report for _, report in _find_reports(context, found)], found.node)
+
+
+def _find_reports(context: RequestContext, found: _Found) -> list[tuple[JobRow, JobReport]]:
+    return [
+        (row, report)
         for row in found.running[:_DRAWN_JOBS]
         for report in context.archive.find(context.viewer, row.job_id, cluster=row.cluster)[:1]
     ]
-    return make_node_charts(found.name, reports, found.node)

@@ -6,13 +6,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from slurmscope.archive.interface import JobFilter, PagePosition
+from slurmscope.archive.interface import NEWEST_FIRST, JobFilter, ListOrder, PagePosition, SortColumn
 from slurmscope.archive.metric_ranges import JobMetric, MetricRange, ValueKind
 from slurmscope.core.units import DAY_SECONDS, format_count, format_duration, format_seconds, parse_seconds
+from slurmscope.jobs.findings import LossCause
 from slurmscope.jobs.rule import Severity
 
 
@@ -136,16 +138,19 @@ SHOWN_ID = re.compile(r"[0-9]{1,10}(?:[_+][0-9]{1,10})?\Z", re.ASCII)
 NUMBER = re.compile(r"[0-9]{1,10}\Z", re.ASCII)
 
 _TEXT_LIMIT = 200
-_TEXT_KEYS = ("cluster", "user", "account", "partition", "state", "name", "rule", "node")
-_KEY = re.compile(r"([0-9]{1,10})-([0-9]{1,10})\Z", re.ASCII)
+_TEXT_KEYS = ("cluster", "user", "account", "partition", "state", "name", "rule", "node", "reason")
+_KEY = re.compile(r"([0-9]{1,10})-([0-9]{1,10})(?:-(.{0,600}))?\Z", re.ASCII | re.DOTALL)
+_SORT_COLUMNS = {column.key: column for column in SortColumn}
 
 
 def parse_filter(given: Mapping[str, str]) -> JobFilter:
     """Parse the filter of a job list; empty and missing parameters match everything."""
-    texts = {key: _parse_text(given, key) for key in _TEXT_KEYS}
+    texts = {key: parse_text(given, key) for key in _TEXT_KEYS}
     texts["state"] = texts["state"].upper()
+    texts["name_part"] = texts.pop("name")
     return JobFilter(
         **texts,
+        names=(),
         worst=_parse_severity(given.get("worst", "")),
         array_job_id=_parse_number(given, "array"),
         het_job_id=_parse_number(given, "het"),
@@ -159,13 +164,14 @@ def parse_filter(given: Mapping[str, str]) -> JobFilter:
 
 def parse_cluster(given: Mapping[str, str]) -> str:
     """Parse the cluster of a page that has no other filter; empty for all clusters."""
-    return _parse_text(given, "cluster")
+    return parse_text(given, "cluster")
 
 
 def render_query(wanted: JobFilter, **more: str | int | None) -> str:
     """Render a filter as a query string with its question mark; the reverse of ``parse_filter``."""
     pairs: dict[str, str | int | None] = {
         **{key: getattr(wanted, key) for key in _TEXT_KEYS},
+        "name": wanted.name_part or wanted.name,
         "worst": wanted.worst.value if wanted.worst else None,
         "array": wanted.array_job_id,
         "het": wanted.het_job_id,
@@ -180,18 +186,62 @@ def render_query(wanted: JobFilter, **more: str | int | None) -> str:
     return f"?{urlencode(kept)}" if kept else ""
 
 
-def parse_position(text: str) -> PagePosition | None:
+def parse_order(given: Mapping[str, str]) -> ListOrder:
+    """Parse by what a list is sorted: ``sort=cores&dir=asc``; texts are ascending unless the direction is given."""
+    key, direction = given.get("sort", "") or "submit", given.get("dir", "")
+    if key not in _SORT_COLUMNS or direction not in {"", "asc", "desc"}:
+        raise BadQuery(f"A list is sorted by {', '.join(_SORT_COLUMNS)}, in the direction asc or desc.")
+    column = _SORT_COLUMNS[key]
+    return ListOrder(column, column.is_text if not direction else direction == "asc")
+
+
+def render_cause(cause: LossCause, wanted: JobFilter, user: str = "", rule: str = "") -> str:
+    """Return the query for the jobs that lost most to a cause, of one user or all, or of those with a finding."""
+    rule = "memory_over_requested" if cause is LossCause.MEMORY else rule
+    wanted = replace(wanted, user=user or wanted.user, rule=rule or wanted.rule)
+    if rule:
+        return render_query(wanted)
+    if cause is LossCause.FAILED:
+        return render_query(replace(wanted, state="FAILED"), sort="run")
+    if cause is LossCause.TIMEOUT:
+        return render_query(replace(wanted, state="TIMEOUT"), sort="run")
+    return render_query(wanted, sort="cpu", dir="asc")
+
+
+def render_order(order: ListOrder) -> dict[str, str]:
+    """Return the parameters of an order; the reverse of ``parse_order``."""
+    if order == ListOrder():
+        return {}
+    is_usual = order.is_ascending == order.column.is_text
+    return {"sort": order.column.key, **({} if is_usual else {"dir": "asc" if order.is_ascending else "desc"})}
+
+
+def parse_position(text: str, order: ListOrder = NEWEST_FIRST) -> PagePosition | None:
     """Parse the position at which the previous page ended."""
     if not text:
         return None
     match = _KEY.match(text)
-    if not match:
+    if not match or (match[3] is None) != (order.column is SortColumn.SUBMIT):
         raise BadQuery("The position in the list is invalid. Start again from the first page.")
-    return PagePosition(int(match[1]), int(match[2]))
+    return PagePosition(int(match[1]), int(match[2]), _parse_value(match[3], order.column))
+
+
+def _parse_value(text: str | None, column: SortColumn) -> float | str | None:
+    if text is None or column.is_text:
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadQuery("The position in the list is invalid. Start again from the first page.")
+    return value
 
 
 def render_position(key: PagePosition | None) -> str | None:
-    return f"{key.submit_seconds}-{key.job_id}" if key else None
+    if key is None:
+        return None
+    return f"{key.submit_seconds}-{key.job_id}" + ("" if key.value is None else f"-{key.value}")
 
 
 def parse_days(given: Mapping[str, str], default: int = 30) -> int:
@@ -221,7 +271,8 @@ def render_day(seconds: int | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 
-def _parse_text(given: Mapping[str, str], key: str) -> str:
+def parse_text(given: Mapping[str, str], key: str) -> str:
+    """Parse a name, which is empty if it is missing."""
     text = given.get(key, "").strip()
     if len(text) > _TEXT_LIMIT or not text.isprintable():
         raise BadQuery(f"'{key}' is too long or contains unprintable characters.")

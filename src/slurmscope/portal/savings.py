@@ -10,15 +10,13 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from slurmscope.archive.interface import GroupBy, JobFilter
-from slurmscope.core.units import format_bytes, format_count, format_seconds
+from slurmscope.core.units import GIB, HOUR_SECONDS, format_bytes, format_count, format_seconds
 from slurmscope.jobs.advice import AdviceGroup, AdviceOutcome, AdviceTotal, ComparedRun, Savings
+from slurmscope.jobs.curves import sum_known
 from slurmscope.portal.context import Context, RequestContext
 from slurmscope.portal.queries import BadQuery, parse_cluster, parse_days, parse_format, render_query
 from slurmscope.portal.web.tables import make_table, make_table_response
 from slurmscope.reports.page_paths import account_path, user_path
-
-_HOUR = 3600.0
-_GIB = 1 << 30
 
 
 class BeforeAfter(NamedTuple):
@@ -57,17 +55,24 @@ def describe_savings(savings: Iterable[Savings]) -> str:
     """Return what was saved, such as ``12 core-hours and 40 GiB-hours of memory``; empty where nothing is known."""
     found = tuple(savings)
     amounts = (
-        (_add(each.core_seconds for each in found), _HOUR, "core-hours"),
-        (_add(each.gpu_seconds for each in found), _HOUR, "GPU-hours"),
-        (_add(each.memory_byte_seconds for each in found), _HOUR * _GIB, "GiB-hours of memory"),
+        (sum_known(each.core_seconds for each in found), HOUR_SECONDS, "core-hours"),
+        (sum_known(each.gpu_seconds for each in found), HOUR_SECONDS, "GPU-hours"),
+        (sum_known(each.memory_byte_seconds for each in found), HOUR_SECONDS * GIB, "GiB-hours of memory"),
     )
     texts = [f"{format_count(round(amount / unit, 2))} {name}" for amount, unit, name in amounts if amount]
     return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)
 
 
-def _add(amounts: Iterable[float | None]) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known else None
+def describe_total(totals: Iterable[AdviceTotal]) -> str:
+    """Return what all runs saved, as ``describe_savings`` does for one."""
+    return describe_savings(
+        Savings(
+            core_seconds=total.saved_core_seconds,
+            gpu_seconds=total.saved_gpu_seconds,
+            memory_byte_seconds=total.saved_memory_byte_seconds,
+        )
+        for total in totals
+    )
 
 
 def _compare(earlier: ComparedRun, later: ComparedRun, found: list[AdviceOutcome]) -> RunComparison:
@@ -134,6 +139,10 @@ def show_savings(context: Context) -> Response:
         rules=rules,
         users=users if shows_users else (),
         months=months,
+        saved=describe_total(months),
+        has_negative=any(
+            total.saved_core_seconds < 0 or total.saved_memory_byte_seconds < 0 for total in (*rules, *users, *months)
+        ),
         user_link=make_group_link(context, JobFilter(cluster=cluster), GroupBy.USER),
         shows_users=shows_users,
         age_seconds=sums.age_seconds,

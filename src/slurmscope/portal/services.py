@@ -18,29 +18,30 @@ from slurmscope.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.cluster.backends import open_backend
 from slurmscope.core.errors import SourceError
 from slurmscope.exporter.reading import SharedReading
+from slurmscope.jobs.findings import judge
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.checks import LateReporters, MixedClusters
 from slurmscope.portal.filesystems import make_reading
 from slurmscope.portal.live import LiveClusters
+from slurmscope.portal.node_list import make_suspects_reading
 from slurmscope.portal.nodes import NodeHistory, open_node_history
 from slurmscope.portal.run import UpParts
 from slurmscope.portal.scope import Scope
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.coordinators import CoordinatedAccounts, CoordinatedClusters
 from slurmscope.portal.sign_in.csrf import Csrf, FormKey
-from slurmscope.portal.sign_in.identity import Identifier, find_uid
+from slurmscope.portal.sign_in.identity import Identifier, ViewAs, find_uid, limit_failures
 from slurmscope.portal.sign_in.munge import open_munge
-from slurmscope.portal.sign_in.tokens import limit_failures
-from slurmscope.portal.sign_in.view_as import ViewAs
+from slurmscope.portal.zoom import Zoomer
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.reporter.reporters import Reporters
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.find import KnownClusters, ReportFinder
 from slurmscope.reports.live_cache import WaitingTimesCache
+from slurmscope.reports.resubmission import Judge
 from slurmscope.reports.scripts import JobScripts, ScriptReader
 from slurmscope.reports.sources import Reporting
-from slurmscope.reports.zoom import Zoomer
 from slurmscope.slurm.command import SlurmCommands, SlurmSettings
 from slurmscope.slurm.coordinators import read_coordinated
 
@@ -56,9 +57,13 @@ class Services:
     zoomer: Zoomer
     wait_times: WaitingTimesCache
     scripts: JobScripts
+    judge: Judge = judge
+    """Return what the rules find in a job, with the thresholds of the site."""
     advice: SqlAdviceReader
     live: LiveClusters
     node_history: NodeHistory
+    suspects: SharedReading
+    """Nodes on which jobs fail or are slow."""
     filesystems: SharedReading | None
     """Who uses each shared file system most; None without Prometheus."""
     charts: ClusterCharts | None
@@ -102,14 +107,7 @@ def open_services(
     config, database = reporting.config, archive.database
     commands, checkpoints = SlurmCommands(config.of(SlurmSettings), environment), Checkpoints(database)
     coordinators = CoordinatedAccounts(lambda user: read_coordinated(commands.run, user))
-    identifier = Identifier(
-        config.of(PortalSettings),
-        TokenStore(database).find,
-        coordinators,
-        limit_failures(),
-        munge=open_munge(config, environment),
-        coordinated_clusters=CoordinatedClusters(reporting.accounting.clusters, reporting.clusters),
-    )
+    identifier = _open_identifier(reporting, archive, coordinators, environment)
     live, scripts = _open_live(reporting, commands, reporters), ScriptReader(commands.run)
     scripts.is_stored()  # for the first page
     services = Services(
@@ -120,10 +118,12 @@ def open_services(
         zoomer=Zoomer(reporting.maker.series, is_own=partial(_has_own_series, reporting)),
         wait_times=WaitingTimesCache(archive),
         scripts=up.scripts or scripts,
+        judge=reporting.maker.judge,
         advice=SqlAdviceReader(database),
         live=live,
         node_history=open_node_history(commands.run),
-        filesystems=make_reading(reporting),
+        suspects=make_suspects_reading(archive, time.time),
+        filesystems=make_reading(reporting, up.filesystems),
         charts=up.charts,
         opt_outs=checkpoints,
         notes=SqlStaffNotes(database),
@@ -143,6 +143,19 @@ def open_services(
     )
     reporting.finder.know_clusters(services.clusters)
     return services
+
+
+def _open_identifier(
+    reporting: Reporting, archive: SqlArchive, coordinators: CoordinatedAccounts, environment: Mapping[str, str]
+) -> Identifier:
+    return Identifier(
+        reporting.config.of(PortalSettings),
+        TokenStore(archive.database).find,
+        coordinators,
+        limit_failures(),
+        munge=open_munge(reporting.config, environment),
+        coordinated_clusters=CoordinatedClusters(reporting.accounting.clusters, reporting.clusters),
+    )
 
 
 def _open_live(reporting: Reporting, commands: SlurmCommands, reporters: Reporters | None) -> LiveClusters:

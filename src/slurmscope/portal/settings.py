@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.settings import Section, choice, parse_list, parse_text, setting
 from slurmscope.portal.scope import UNIX, PeerList, parse_ip, parse_peers
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.settings import report_sections
 
 LOCAL = "local"
@@ -21,6 +21,7 @@ PROXY = "proxy"
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.%]+)\]|(?P<plain>[^:\[\]/]*)):(?P<port>[0-9]{1,5})")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 _BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?")
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 # Linux limits a unix socket address to 108 bytes, including the terminating NUL.
 _MAX_SOCKET_PATH_BYTES = 107
@@ -110,6 +111,15 @@ def parse_link(given: object) -> str:
     return link
 
 
+def parse_origins(given: object) -> tuple[str, ...]:
+    """Parse a list of origins: scheme, host and port, without a path."""
+    origins = parse_list(given)
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is not an origin such as https://ondemand.example.org")
+    return origins
+
+
 def parse_time_zone(given: object) -> str:
     """Parse the name of a time zone that this system knows."""
     name = parse_text(given)
@@ -181,6 +191,13 @@ class PortalSettings:
         OWNER,
         (OWNER, STAFF, OFF),
         "Who may see job scripts that Slurm stored: owner, staff (also support and admins, audited) or off.",
+    )
+    frame_parents: tuple[str, ...] = setting(
+        (),
+        "Site that may show single charts in a frame, such as https://ondemand.example.org; no other page can be "
+        "framed; repeatable.",
+        parse=parse_origins,
+        metavar="ORIGIN",
     )
     title: str = setting("slurmscope", "Name of the portal, shown on every page.", metavar="TEXT")
     help_link: str = setting(

@@ -19,7 +19,7 @@ from slurmscope.portal.context import Context, RequestContext, not_found
 from slurmscope.portal.queries import MAX_IDS, NUMBER, BadQuery, parse_filter, render_query
 from slurmscope.portal.sign_in.csrf import FIELD, check_site
 from slurmscope.portal.sign_in.errors import Refused
-from slurmscope.portal.sign_in.view_as import COOKIE, PATH, ViewAs
+from slurmscope.portal.sign_in.identity import VIEW_COOKIE, VIEW_PATH, ViewAs
 from slurmscope.portal.waste import require_staff
 from slurmscope.reports.page_paths import job_path, user_path
 
@@ -211,13 +211,15 @@ def make_router(view_as: ViewAs, base_path: str) -> APIRouter:
     """Return the route of the form that is on every page of a demo."""
     router = APIRouter(include_in_schema=False)
 
-    @router.post(PATH)
+    @router.post(VIEW_PATH)
     def choose_view(request: Request, view: Annotated[str, Form(max_length=40)]) -> Response:
         """Remember the choice until the browser is closed, and return to the page with the form."""
         view_as.check_local(request.scope)
         check_site(request.scope)
         response = RedirectResponse(_find_page(request) or f"{base_path}/", 303)
-        response.set_cookie(COOKIE, view_as.find(view).name, path=f"{base_path}/", httponly=True, samesite="strict")
+        response.set_cookie(
+            VIEW_COOKIE, view_as.find(view).name, path=f"{base_path}/", httponly=True, samesite="strict"
+        )
         return response
 
     return router

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from slurmscope.core.units import MIB
 from slurmscope.profile.events import (
     EventKind,
     Measured,
@@ -31,7 +32,7 @@ from slurmscope.profile.events import (
     StepKey,
 )
 
-KIB, MIB = 1024.0, 1048576.0
+KIB = 1024
 SYSFS_INTERCONNECT = "acct_gather_interconnect/sysfs"
 SYSFS_MEGABYTE = 65536.0
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import (
     ConfigError,
     MalformedAnswer,
@@ -24,6 +23,7 @@ from slurmscope.core.errors import (
     ServerTimedOut,
     SourceError,
 )
+from slurmscope.core.rate_limit import backoff_seconds
 from slurmscope.http.client.credentials import Certificates, hide_values, read_header_value, read_headers, read_secret
 from slurmscope.http.client.request import AnswerTooLong, form_request, send
 from slurmscope.prometheus.query_counters import QueryCounters

@@ -18,7 +18,16 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from slurmscope.core.errors import ServerTimedOut
-from slurmscope.jobs.series import JOB_LABEL, Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals, total_of_rises
+from slurmscope.jobs.series import (
+    JOB_LABEL,
+    Aggregation,
+    Curves,
+    JobSpan,
+    JobTotals,
+    Series,
+    SeriesQuery,
+    total_of_rises,
+)
 from slurmscope.prometheus.plan import (
     MAX_JOBS,
     CurvesByJob,
@@ -94,11 +103,11 @@ class PrometheusSeries:
                 add_curve(by_job, part, Series(labels, (part.end_seconds,), (make_point(wanted.how, part, value),)))
         return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, frozenset(runner.lost_jobs))
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return one number per series, over the whole span of each job."""
         spans = _check(spans)
         if not spans:
-            return Totals()
+            return JobTotals()
         jobs, scrape_seconds = self._jobs_at_once(wanted, spans), self._settings.scrape_interval
         plan = plan_totals(spans, wanted.how, jobs=jobs, scrape_seconds=scrape_seconds)
         pieces: dict[int, dict[tuple[str, ...], list[_Piece]]] = {}
@@ -114,10 +123,10 @@ class PrometheusSeries:
             if job not in runner.lost_jobs
         }
         if wanted.how is Aggregation.TOTAL:
-            return self._with_rises(wanted, spans, Totals(by_job, frozenset(runner.lost_jobs)), until)
-        return Totals(by_job, frozenset(runner.lost_jobs))
+            return self._with_rises(wanted, spans, JobTotals(by_job, frozenset(runner.lost_jobs)), until)
+        return JobTotals(by_job, frozenset(runner.lost_jobs))
 
-    def _with_rises(self, wanted: SeriesQuery, spans: Sequence[JobSpan], totals: Totals, until: float) -> Totals:
+    def _with_rises(self, wanted: SeriesQuery, spans: Sequence[JobSpan], totals: JobTotals, until: float) -> JobTotals:
         """Compute totals from curves for counters that fell: that is rare, and costs two or three more queries.
 
         The growth within the step of the fall is not seen; so the total is a little too low, never too high.
@@ -133,7 +142,7 @@ class PrometheusSeries:
                 if before.get(curve.labels, 0.0) < 0:
                     by_job[job][curve.labels] = max(by_job[job][curve.labels], total_of_rises(curve.values))
         by_job = {job: values for job, values in by_job.items() if job not in curves.lost_jobs}
-        return Totals(by_job, totals.lost_jobs | curves.lost_jobs)
+        return JobTotals(by_job, totals.lost_jobs | curves.lost_jobs)
 
     def _read_parts(
         self, wanted: SeriesQuery, parts: Sequence[JobSpan], runner: _QueryRunner, until: float

@@ -19,10 +19,9 @@ from math import inf
 
 from slurmscope.core.errors import ArchiveError
 from slurmscope.core.log import escape, fields
-from slurmscope.recorder.heads import Head, Heads, job_of
 from slurmscope.recorder.schema import is_damage, lock, move_aside, open_writer, used_bytes, writing
 from slurmscope.recorder.settings import RecorderSettings
-from slurmscope.recorder.slabs import write_slabs
+from slurmscope.recorder.slabs import Head, Heads, job_of, write_slabs
 
 logger = logging.getLogger(__name__)
 

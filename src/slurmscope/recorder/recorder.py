@@ -26,9 +26,9 @@ from slurmscope.metrics.family import Family, Histogram
 from slurmscope.metrics.parse import MalformedPage, ParsedSample, parse
 from slurmscope.metrics.write import Format
 from slurmscope.recorder.file import RecorderFile
-from slurmscope.recorder.heads import NO_JOB, Head, job_of, series_key
 from slurmscope.recorder.series import RecorderSeries
 from slurmscope.recorder.settings import PROFILE_METRICS, RECORDED_METRICS, TRACE_METRICS, RecorderSettings
+from slurmscope.recorder.slabs import NO_JOB, Head, job_of, series_key
 
 T = TypeVar("T")
 PAGE_LIMIT_CHARACTERS = 256 * 1024 * 1024

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read curves and totals of jobs from the recorder, in place of a Prometheus server.
 
-Curves are as in :mod:`slurmscope.recorder.series`. Totals are made of the samples from the start of a run
+Curves are as in :mod:`slurmscope.recorder.series`. JobTotals are made of the samples from the start of a run
 to its end; the highest one and the last one of a counter may also come within :data:`GRACE_INTERVALS` after the end,
 because an agent serves the last numbers of a job only when it is over.
 
@@ -29,12 +29,22 @@ from typing import NamedTuple, TypeVar
 
 from slurmscope.core.errors import ServerTimedOut, SourceError
 from slurmscope.core.log import escape
-from slurmscope.jobs.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals, total_of_rises
+from slurmscope.jobs.series import Aggregation, Curves, JobSpan, JobTotals, Series, SeriesQuery, total_of_rises
 from slurmscope.recorder.file import read_heads
-from slurmscope.recorder.heads import NO_JOB, Heads, LabelPairs
 from slurmscope.recorder.schema import open_reader
 from slurmscope.recorder.settings import CLUSTER_INTERVAL_SECONDS
-from slurmscope.recorder.slabs import Piece, SlabReader, grow, in_order, join, make_piece, rise
+from slurmscope.recorder.slabs import (
+    NO_JOB,
+    Heads,
+    LabelPairs,
+    Piece,
+    SlabReader,
+    grow,
+    in_order,
+    join,
+    make_piece,
+    rise,
+)
 
 WINDOW_INTERVALS = 3
 
@@ -157,11 +167,11 @@ class RecorderSeries:
         found = self._answer(wanted, (span,), lambda _, groups: _curves(wanted, groups, steps), until=until)
         return found.get(NO_JOB, ())
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return one number per series, over the whole span of each job."""
         grace = GRACE_INTERVALS * self._interval_seconds if wanted.how in {Aggregation.MAX, Aggregation.TOTAL} else 0.0
         later = [span._replace(end_seconds=span.end_seconds + grace) for span in spans]
-        return Totals(self._answer(wanted, later, lambda span, groups: _totals(wanted, groups, span), until=until))
+        return JobTotals(self._answer(wanted, later, lambda span, groups: _totals(wanted, groups, span), until=until))
 
     def _answer(
         self, wanted: SeriesQuery, spans: Sequence[JobSpan], make: Callable[[JobSpan, Groups], T], *, until: float

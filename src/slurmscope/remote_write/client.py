@@ -14,10 +14,9 @@ from slurmscope.core.errors import ConfigError, MalformedAnswer, OutputError, Se
 from slurmscope.core.log import escape, fields
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.http.client.credentials import Certificates, hide_values, read_headers
-from slurmscope.http.client.post import post
-from slurmscope.http.client.request import ClientRequest, HttpAnswer
+from slurmscope.http.client.request import ClientRequest, HttpAnswer, post
 from slurmscope.remote_write.encoding import WriteRequest
-from slurmscope.remote_write.settings import RemoteWriteSettings, check_certificates
+from slurmscope.remote_write.feature import RemoteWriteSettings, check_certificates
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from slurmscope.core.backoff import backoff_seconds, random_share
 from slurmscope.core.clock import run_periodically
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import backoff_seconds, random_share
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.page import decompressed
 from slurmscope.exporter.reading import PushedPage
@@ -36,8 +36,7 @@ from slurmscope.metrics.write import Format
 from slurmscope.remote_write.client import TIMEOUT_SECONDS as SEND_TIMEOUT_SECONDS
 from slurmscope.remote_write.client import BufferedRequest, RemoteWriteClient, RequestBuffer, WriteFailed, WriteRefused
 from slurmscope.remote_write.encoding import RequestEncoder, Series
-from slurmscope.remote_write.feature import BUFFERED, DROPPED, FAILURES, SAMPLES
-from slurmscope.remote_write.settings import RemoteWriteSettings
+from slurmscope.remote_write.feature import BUFFERED, DROPPED, FAILURES, SAMPLES, RemoteWriteSettings
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ MAX_FAILED_FIRST = 3
 """If this many fail before the server answered for any other, the server may be failing, not the jobs."""
 
 
-class Outcome(Enum):
+class MeasureOutcome(Enum):
     """How the time series server responded for some jobs."""
 
     ANSWERED = "answered"
@@ -36,7 +36,7 @@ class Outcome(Enum):
 class MeasuredPart(NamedTuple):
     """Some jobs that were measured together; those that were not tried have no reports."""
 
-    outcome: Outcome
+    outcome: MeasureOutcome
     records: Sequence[JobRecord]
     reports: list[JobReport]
 
@@ -73,7 +73,7 @@ class Measurer:
         left = [record for record in records if has_run(record)]
         if len(left) < len(records):
             others = [record for record in records if not has_run(record)]
-            yield MeasuredPart(Outcome.ANSWERED, others, self._maker.make(others))
+            yield MeasuredPart(MeasureOutcome.ANSWERED, others, self._maker.make(others))
         while left and not self.is_stopped:
             part = left[: self._jobs_at_once]
             reports, failure = self._maker.try_make(part)
@@ -87,10 +87,10 @@ class Measurer:
                 continue
             else:
                 self._note_failed_job(failure)
-            yield MeasuredPart(Outcome.FAILED if failure else Outcome.ANSWERED, part, reports)
+            yield MeasuredPart(MeasureOutcome.FAILED if failure else MeasureOutcome.ANSWERED, part, reports)
             left = left[len(part) :] if failure is None else _with_others_first(left[1:])
         if left:
-            yield MeasuredPart(Outcome.UNTRIED, left, [])
+            yield MeasuredPart(MeasureOutcome.UNTRIED, left, [])
 
     def make_unmeasured(self, records: Sequence[JobRecord]) -> list[JobReport]:
         """Make reports of jobs that were not tried, from accounting alone."""

@@ -25,10 +25,10 @@ from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.runs import RunId, run_of
 from slurmscope.jobs.summary import JobSummary
+from slurmscope.reporter.admin_comments import AdminComments
 from slurmscope.reporter.incomplete_reports import IncompleteReports
-from slurmscope.reporter.measure import BATCH_JOBS, Measurer, Outcome
-from slurmscope.reporter.retention import ReporterCheckpoints
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.measure import BATCH_JOBS, MeasureOutcome, Measurer
+from slurmscope.reporter.retention import ReporterCheckpoints, ReporterSettings
 from slurmscope.reports.make import ReportMaker
 
 if TYPE_CHECKING:
@@ -88,8 +88,10 @@ class Reporter:
         *,
         cluster: str,
         clock: Clock | None = None,
+        comments: AdminComments | None = None,
     ) -> None:
         """Take the name of the cluster, its accounting and the other parts; nothing is read yet."""
+        self.comments = comments
         self.cluster = cluster
         self._accounting = accounting
         self._archive = archive
@@ -115,6 +117,8 @@ class Reporter:
             self._refresh_running()
             self._incomplete.work()
             self._archive.flush()
+            if self.comments:
+                self.comments.write()
         except SlurmscopeError as error:
             logger.warning(
                 "archiving of jobs failed; retrying in the next round",
@@ -221,6 +225,8 @@ class Reporter:
         except ArchiveTooLarge:
             for report in reports:
                 self._save_alone(report)
+        if self.comments:
+            self.comments.add(reports)
 
     def _save_alone(self, report: JobReport) -> None:
         """Store a report; if it is too large, without its curves; if it still is, with its accounting record only."""
@@ -261,9 +267,9 @@ class Reporter:
         self._paused = {run: until for run, until in self._paused.items() if now < until}
         for batch in _batches(record for record in records if run_of(record) not in self._paused):
             for part in self._measurer.measure(batch):
-                if part.outcome is Outcome.ANSWERED:
+                if part.outcome is MeasureOutcome.ANSWERED:
                     self._save(part.reports)
-                elif part.outcome is Outcome.FAILED:
+                elif part.outcome is MeasureOutcome.FAILED:
                     self._paused |= dict.fromkeys(map(run_of, part.records), now + FAILED_PAUSE_SECONDS)
 
     def _store_ends(self, runs: Set[RunId]) -> None:

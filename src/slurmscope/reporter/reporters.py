@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from slurmscope.core.clock import Clock, attempt, run_periodically
 from slurmscope.core.errors import SourceError
 from slurmscope.jobs.record import JobAccounting
+from slurmscope.reporter.admin_comments import AdminComments
 from slurmscope.reporter.reporter import Reporter, ReporterProgress
-from slurmscope.reporter.retention import ReporterCheckpoints, Retention, RetentionTask
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterCheckpoints, ReporterSettings, Retention, RetentionTask
 from slurmscope.reports.make import ReportMaker
+from slurmscope.slurm.command import RunCommand
 
 if TYPE_CHECKING:
     from slurmscope.archive.election import Election
@@ -89,8 +90,13 @@ class Reporters:
         settings: ReporterSettings,
         *,
         clock: Clock | None = None,
+        run: RunCommand | None = None,
     ) -> None:
-        """Take the parts of the reporters, and what opens the archive for a role; nothing is read yet."""
+        """Take the parts of the reporters, and what opens the archive for a role; nothing is read yet.
+
+        ``run`` runs a command of Slurm.
+        """
+        self._run = run if settings.admin_comment else None
         self._accounting = accounting
         self._maker, self._settings = maker, settings
         self._open_for = open_for
@@ -116,6 +122,13 @@ class Reporters:
     def elected(self) -> dict[str, bool]:
         """Return for each cluster whether this process is its reporter; not for those that were removed."""
         return {name: leader.election.elected.is_set() for name, leader in self._leaders.items() if name in self._names}
+
+    @property
+    def stopped_comments(self) -> dict[str, bool]:
+        """Return for each cluster whether no AdminComment is written any more; nothing before the first one."""
+        found = {reporter.cluster: reporter.comments for reporter in self._reporters.values()}
+        known = {name: comments.is_stopped for name, comments in found.items() if comments and name in self._names}
+        return {name: is_stopped for name, is_stopped in known.items() if is_stopped is not None}
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -153,7 +166,9 @@ class Reporters:
 
     def _make(self, name: str, leader: LeaderArchive) -> Reporter:
         parts = (self._maker, leader.archive, leader.checkpoints, self._settings)
-        return Reporter(self._accounting.of(name), *parts, cluster=name, clock=self._clock)
+        accounting = self._accounting.of(name)
+        comments = AdminComments(self._run, accounting.read_jobs, leader.checkpoints, name) if self._run else None
+        return Reporter(accounting, *parts, cluster=name, clock=self._clock, comments=comments)
 
     def _start_new(self) -> None:
         for reporter in self.find():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delete once a day what is older than its retention, after partitions for new rows were made.
+"""Delete once a day what is older than its retention, as configured, after partitions for new rows were made.
 
 One wrong clock must not empty the archive. The age of a row is counted from the newest archived job as well, whose time
 comes from Slurm; a day deletes at most what two more weeks contain; and the next day begins when a day has passed.
@@ -14,9 +14,10 @@ from functools import partial
 from typing import Protocol
 
 from slurmscope.core.clock import Clock
-from slurmscope.core.errors import ArchiveError
+from slurmscope.core.errors import ArchiveError, ConfigError
 from slurmscope.core.log import fields
-from slurmscope.core.units import DAY_SECONDS, parse_seconds
+from slurmscope.core.settings import duration, setting
+from slurmscope.core.units import DAY_SECONDS, format_duration, parse_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -146,3 +147,62 @@ class Retention:
 
 def _checkpoint(task: RetentionTask) -> str:
     return f"{task.name} deleted until"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReporterSettings:
+    """How ended jobs are archived, and how long they are kept."""
+
+    enabled: bool = setting(
+        True,
+        "Archive ended jobs, unless another portal of the same archive does; if disabled, only serve pages.",
+        flag="reporter",
+    )
+    interval: float = duration(
+        60.0, "Interval between polls of accounting; a job is summarized two intervals after its end."
+    )
+    look_back: float = duration(7 * 86400.0, "How far back to read jobs when the archive is new.", parse=parse_seconds)
+    give_up: float = duration(
+        7 * 86400.0,
+        "How long after its end to measure a job again whose numbers Prometheus did not return.",
+        parse=parse_seconds,
+    )
+    keep_curves: float = duration(
+        365 * 86400.0,
+        "How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",
+        parse=parse_keep_seconds,
+    )
+    thin_curves_after: float = duration(
+        0.0,
+        "Age at which curves of ended jobs are thinned, at least 7d; 0s never thins them.",
+        parse=parse_keep_seconds,
+    )
+    keep_jobs: float = duration(
+        0.0, "How long to keep ended jobs, at least 7d; 0s keeps them forever.", parse=parse_keep_seconds
+    )
+    keep_audit: float = duration(
+        365 * 86400.0,
+        "How long to keep audit records of staff access, at least 7d; 0s keeps them forever.",
+        parse=parse_keep_seconds,
+    )
+    admin_comment: bool = setting(
+        False,
+        "Store the numbers of each ended job in Slurm's AdminComment, in the format of jobstats, which reportseff "
+        "reads; replaces comments of others, and needs an operator's rights. Stops if sacctmgr changes the first "
+        "comment, as that of Slurm 22.05 does.",
+    )
+
+    @property
+    def settle(self) -> float:
+        """Return the seconds from the end of a job until it is summarized, so that its last samples arrive."""
+        return 2 * self.interval
+
+
+def check_retention(settings: ReporterSettings) -> None:
+    """Raise ConfigError if curves would be deleted before they are thinned."""
+    thin, keep = settings.thin_curves_after, settings.keep_curves
+    if thin and 0 < keep <= thin:
+        raise ConfigError(
+            f"reporter.thin-curves-after is {format_duration(thin)}, but reporter.keep-curves deletes curves after "
+            f"{format_duration(keep)}: none would be thinned"
+        )

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import grp
+import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,8 +16,10 @@ from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.config import Config
 from slurmscope.core.errors import AmbiguousName, ConfigError, SlurmscopeError, SourceError
 from slurmscope.core.units import format_seconds
+from slurmscope.jobs.js1 import write_js1
 from slurmscope.jobs.record import JobRecord
-from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.render.compat import render_seff
+from slurmscope.jobs.report import EarlierRun, JobReport
 from slurmscope.jobs.runs import run_of, runs_of_job
 from slurmscope.jobs.script import JobScript
 from slurmscope.reports.job_choice import JobChoice
@@ -55,6 +59,8 @@ class ChosenJobs:
     choice: JobChoice
     wanted: JobFilter
     format: str
+    is_full: bool = False
+    """Whether the text of one job is the whole report, not its summary."""
 
     def find(self, limit: int) -> Render:
         """Read what was chosen: one job or array as its report, anything else as a table of at most so many rows."""
@@ -133,26 +139,36 @@ class ChosenJobs:
         return partial(render_array, shown_id, tasks, cluster, self.format)
 
     def _render_parts(self, report: JobReport, shown_id: str, cluster: str) -> Render:
-        """Render the report of a job, or of all parts of a heterogeneous one, and list its earlier runs."""
+        """Render the report of a job, or of all parts of a heterogeneous one, with the earlier runs of each."""
         record = report.record
         wanted = JobFilter(cluster=record.cluster, shown_ids=(shown_id,))
         is_single = record.restarts == 0 and record.het_job_id is None
         try:
-            is_listed = self.format in SCRIPT_FORMATS and not is_single
-            runs = self.source.list_runs(wanted, MAX_RUNS).rows if is_listed else ()
+            runs = () if is_single else self.source.list_runs(wanted, MAX_RUNS).rows
         except SlurmscopeError:  # the report is useful without them
             runs = ()
         others = sorted({row.shown_id for row in runs if row.het_job_id == record.het_job_id is not None})
         ids = others[:MAX_PARTS] if shown_id.isdecimal() and len(others) > 1 else ()
         parts = [part for part in (self.source.report(each, record.cluster) for each in ids) if part]
-        renders = [
-            partial(render_one, part, self._link(part, part.record.shown_id, cluster), self.format, runs=runs)
-            for part in parts or [report]
-        ]
+        reports = [replace(each, earlier_runs=_find_earlier(each.record, runs)) for each in parts or [report]]
         if self.format == "json" and parts:
-            made = render_array_json(parts)
+            made = render_array_json(reports)
             return lambda **_options: made
+        if self.format != "text":
+            link = self._link(reports[0], reports[0].record.shown_id, cluster)
+            return partial(render_one, reports[0], link, self.format, reports[1:])
+        renders = [self._render_text(each, cluster) for each in reports]
         return lambda **options: b"\n".join(render(**options) for render in renders)
+
+    def _render_text(self, report: JobReport, cluster: str) -> Render:
+        from slurmscope.jobs.render.brief import render_brief
+        from slurmscope.jobs.render.text import render_text
+
+        link = self._link(report, report.record.shown_id, cluster)
+        known = self.source.explain_pending(report, cluster) if report.record.is_pending else None
+        # Times are in the time zone of this host.
+        make = partial(render_text if self.is_full else render_brief, report, url=link, zone=None, known=known)
+        return partial(render_one_text, make, () if self.is_full else report.earlier_runs or ())
 
     def _link(self, report: JobReport, shown_id: str, cluster: str) -> str:
         link = link_to(report, self.config.of(MailSettings), self.source.clusters(), chosen=cluster)
@@ -183,10 +199,8 @@ def _no_jobs(wanted: JobFilter, *, is_filtered: bool) -> str:
     return f"There are no jobs of {wanted.user}{chosen}." if wanted.user else "There are no such jobs."
 
 
-def render_one(
-    report: JobReport, url: str, format: str, *, width: int, use_color: bool, runs: Sequence[JobRow] = ()
-) -> bytes:
-    """Render the report of one job; the text lists its earlier runs, in the time zone of this host."""
+def render_one(report: JobReport, url: str, format: str, parts: Sequence[JobReport] = (), **_options: object) -> bytes:
+    """Render the report of one job as a file, with the other parts of a heterogeneous one."""
     if format == "json":
         from slurmscope.jobs.render.json import render_json
 
@@ -194,35 +208,51 @@ def render_one(
     if format == "html":
         from slurmscope.jobs.render.html import render_html
 
-        return render_html(report, url=url).encode()
+        return render_html(report, url=url, parts=parts).encode()
     if format == "pdf":
         from slurmscope.jobs.render.pdf import render_pdf
 
-        return render_pdf(report)
-    if format == "seed":
-        from slurmscope.jobs.render.seed import render_seed_text
+        return render_pdf(report, parts)
+    if format == "seff":
+        return "\n".join(render_seff(each, group=_group_of(each.record.uid)) for each in (report, *parts)).encode()
+    if format == "js1":
+        return "".join(f"{write_js1(each.summary)}\n" for each in (report, *parts)).encode()
+    from slurmscope.jobs.render.compat import render_seed_text
 
-        return render_seed_text(report, pdf_url=url).encode()
-    from slurmscope.jobs.render.text import render_text
-
-    text = render_text(report, width=width, use_color=use_color, url=url, zone=None)
-    return (text + _describe_earlier(report.record, runs, width)).encode()
+    return render_seed_text(report, pdf_url=url, parts=parts).encode()
 
 
-def _describe_earlier(record: JobRecord, runs: Sequence[JobRow], width: int) -> str:
-    """Describe the runs of a requeued job before this one."""
+def _group_of(uid: int | None) -> str:
+    """Return the name of a user's primary group; empty where this host does not know it."""
+    try:
+        return "" if uid is None else grp.getgrgid(pwd.getpwuid(uid).pw_gid).gr_name
+    except KeyError:
+        return ""
+
+
+def render_one_text(make: Callable[..., str], earlier: Sequence[EarlierRun], *, width: int, use_color: bool) -> bytes:
+    """Render the report of one job as text, followed by its earlier runs."""
     from slurmscope.jobs.render.formatting import format_time, show
     from slurmscope.jobs.render.text import wrap
 
-    row = next((row for row in runs if run_of(row) == run_of(record)), None)
-    earlier = runs_of_job(row, runs)[1:] if row else ()
     said = [
         f"An earlier run of this job started at {format_time(run.start_seconds, None)} and was "
         f"{show(run.state, 20)} after {format_seconds(run.run_seconds)}."
         for run in earlier
-        if run.start_seconds is not None
     ]
-    return "".join(f"{line}\n" for sentence in said for line in wrap(sentence, width))
+    lines = "".join(f"{line}\n" for sentence in said for line in wrap(sentence, width))
+    return (make(width=width, use_color=use_color) + lines).encode()
+
+
+def _find_earlier(record: JobRecord, runs: Sequence[JobRow]) -> tuple[EarlierRun, ...]:
+    """Return the runs of a requeued job before this one."""
+    row = next((row for row in runs if run_of(row) == run_of(record)), None)
+    earlier = runs_of_job(row, runs)[1:] if row else ()
+    return tuple(
+        EarlierRun(state=run.state, start_seconds=run.start_seconds, run_seconds=run.run_seconds)
+        for run in earlier
+        if run.start_seconds is not None
+    )
 
 
 def render_array(

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the report of a job for a viewer: in the archive, or made now while the job runs."""
+"""Find the report of a job for a viewer: in the archive, or made now while the job runs.
+
+Each lookup in accounting starts an sacct, or queries Slurm's database. A user who tries many job IDs gets an error
+early, and leaves queries for others.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,14 +23,69 @@ from slurmscope.core.cache import Cache
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import AmbiguousName, ArchiveError, MalformedAnswer, ServerBusy, SourceError
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.jobs.record import JobAccounting, JobRecord, is_one_job
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.runs import run_order
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.reports.live_cache import LiveCache
-from slurmscope.reports.lookup_limits import LookupLimits, TooManyLookups
 from slurmscope.reports.make import ReportMaker
 from slurmscope.slurm.states import REVOKED
+
+MAX_CONCURRENT = 2
+"""Lookups of one user at the same time; half of the concurrent accounting queries."""
+BURST, PER_SECOND = 20, 1.0
+"""Lookups of one user: so many at once, then so many per second."""
+ALL_BURST, ALL_PER_SECOND = 100, 10.0
+"""Lookups of all users together."""
+MAX_USERS = 10_000
+MESSAGE = "too many jobs were looked up in accounting; try again in a few seconds"
+
+
+class TooManyLookups(ServerBusy):
+    """Too many jobs were looked up in accounting, by this user or by all."""
+
+
+class LookupLimits:
+    """Count lookups by user; thread-safe."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        queue_timeout_seconds: float = 10.0,
+        message: str = MESSAGE,
+    ) -> None:
+        """Start with full bursts; ``message`` is for users beyond a limit."""
+        self._queue_timeout_seconds = queue_timeout_seconds
+        self._message = message
+        self._all = TokenBuckets(ALL_PER_SECOND, ALL_BURST, clock=clock)
+        self._users = TokenBuckets(PER_SECOND, BURST, max_keys=MAX_USERS, clock=clock)
+        self._running: Counter[str] = Counter()
+        self._ended = threading.Condition()
+
+    @contextmanager
+    def turn(self, user: str) -> Iterator[None]:
+        """Wait until this user has less than two lookups under way; raise TooManyLookups after the timeout."""
+        with self._ended:
+            if not self._ended.wait_for(lambda: self._running[user] < MAX_CONCURRENT, self._queue_timeout_seconds):
+                raise TooManyLookups(self._message)
+            self._running[user] += 1
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._running[user] -= 1
+                # Without those that are 0.
+                self._running += Counter()
+                self._ended.notify_all()
+
+    def count(self, user: str) -> None:
+        """Count one lookup; raise TooManyLookups if there were too many."""
+        # In this order: a user beyond their own limit takes nothing from the others.
+        if self._users.take(user) or self._all.take():
+            raise TooManyLookups(self._message)
+
 
 logger = logging.getLogger(__name__)
 
@@ -140,9 +200,10 @@ class ReportFinder:
     def report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
         """Return the newest run of a job by its id as users write it; None if there is none that the viewer may see.
 
-        Raises ArchiveError when neither the archive nor accounting could be read, TooManyLookups when the viewer
-        looked up too many jobs: whether this one exists is unknown then. Raises AmbiguousName without a cluster if the
-        viewer may see jobs of several clusters by this id, or an array in another one.
+        Raises ArchiveError when the archive could not be read, SourceError when there is none and accounting could not
+        be read, TooManyLookups when the viewer looked up too many jobs: whether this one exists is unknown then. Raises
+        AmbiguousName without a cluster if the viewer may see jobs of several clusters by this id, or an array in
+        another one.
         """
         if not is_shown_id(shown_id):
             return None
@@ -169,8 +230,10 @@ class ReportFinder:
             return replace(live, missing=(*live.missing, archive_error)) if archive_error else live
         if archived:
             return replace(archived, missing=(*archived.missing, live_error)) if live_error else archived
-        if archive_error or (live_error and self._archive is None):
-            raise ArchiveError(archive_error or live_error)
+        if archive_error:
+            raise ArchiveError(archive_error)
+        if live_error and self._archive is None:
+            raise SourceError(live_error)
         return None
 
     def _find_tasks(self, viewer: Viewer, array_id: str, but_cluster: str) -> Iterator[JobRecord | JobRow]:

@@ -10,8 +10,8 @@
 
 ::
 
-    Job   State      Submitted (CET)   Run time   CPU  Memory  Name   Findings
-    4711  COMPLETED  2026-03-01 08:15       2 h  50 %    10 %  relax  Cores were idle, and 1 more
+    Job   Name   State      Submitted (CET)   Run time   CPU  Memory  Findings
+    4711  relax  COMPLETED  2026-03-01 08:15       2 h  50 %    10 %  Cores were idle, and 1 more
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ def _columns(rows: Sequence[JobRow], zone: tzinfo | None) -> list[_Column]:
 
     found = [
         _Column("Job", False, 0, lambda row: show(row.shown_id, 30)),
+        _Column("Name", False, 1, lambda row: cut(show(row.name, 100), _NAME_COLUMNS)),
         _Column("State", False, 1, lambda row: show(row.state, 20)),
         _Column(f"Submitted ({_name_zone(rows, zone)})", False, 4, submitted),
         _Column("Run time", True, 3, _run_time),
@@ -130,7 +131,6 @@ def _columns(rows: Sequence[JobRow], zone: tzinfo | None) -> list[_Column]:
         found.append(_Column("GPU", True, 2, lambda row: _share(row.gpu_ratio)))
     if len({row.user for row in rows}) > 1:
         found.append(_Column("User", False, 5, lambda row: cut(show(row.user, 100), _NAME_COLUMNS)))
-    found.append(_Column("Name", False, 6, lambda row: cut(show(row.name, 100), _NAME_COLUMNS)))
     return found
 
 
@@ -186,10 +186,12 @@ def render_array_text(
 ) -> str:
     """Return a table of the tasks in lines of at most ``width`` columns; it names the cluster if one was chosen."""
     width = max(MIN_WIDTH, min(width, MAX_WIDTH))
-    states = Counter(task.state for task in tasks)
+    states = Counter[str]()
+    for task in tasks:
+        states[task.state] += task.array_tasks
     counted = ", ".join(f"{count:,} {show(state, 40)}" for state, count in states.most_common())
     where, option = (f" on {cluster}", f" -M {cluster}") if cluster else ("", "")
-    title = f"Array {array_id}{where}: {show(tasks[0].name, 100)}, {format_some(len(tasks), 'task')} ({counted})"
+    title = f"Array {array_id}{where}: {show(tasks[0].name, 100)}, {format_some(states.total(), 'task')} ({counted})"
     heading = cut(title, width)
     example = next((task for task in tasks if task.rules), tasks[0])
     lines = [
@@ -203,8 +205,9 @@ def render_array_text(
 
 
 def _row(task: JobRow) -> tuple[str, ...]:
+    waiting = f"{task.array_tasks:,} not started" if task.array_tasks > 1 else "not started"
     return (
-        "not started" if task.shown_id == str(task.array_job_id) else show(task.shown_id, 30),
+        waiting if task.shown_id == str(task.array_job_id) else show(task.shown_id, 30),
         show(task.state, 20),
         _run_time(task),
         _share(task.cpu_ratio),

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read jobs for ``slurmscope report`` on this host: from the archive if it is readable, and from accounting."""
+"""Read jobs for ``slurmscope report`` on this host: from the archive if it is readable, and from accounting.
+
+A pending job is explained from the commands that any user may run. A position needs the jobs of others: where
+PrivateData hides them, it is not known.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,34 @@ import pwd
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
-from slurmscope.archive.interface import JobFilter
+from slurmscope.accounting.sacct import read_script
+from slurmscope.archive.interface import Archive, JobFilter
 from slurmscope.archive.job_columns import JobRow
+from slurmscope.cluster import licenses, limits, reservations
 from slurmscope.core.config import Config
-from slurmscope.core.errors import ConfigError, SourceError
+from slurmscope.core.errors import ConfigError, SlurmscopeError, SourceError
 from slurmscope.core.units import DAY_SECONDS
-from slurmscope.jobs.pending.queue import read_reason
-from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.pending.blockers import PendingExplanation, QueueFacts, needed_facts
+from slurmscope.jobs.pending.explanation import make_waiting_view, name_cluster
+from slurmscope.jobs.pending.queue import PendingJob, PendingQueue, read_pending, read_reason
+from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.runs import RunId, newest_runs, run_of
+from slurmscope.jobs.runs import RunId, newest_runs, newest_tasks, run_of
 from slurmscope.jobs.script import JobScript
-from slurmscope.jobs.viewer import EVERYTHING
-from slurmscope.reports.arrays import find_array
+from slurmscope.jobs.viewer import EVERYTHING, Viewer
+from slurmscope.reports.find import require_unambiguous
 from slurmscope.reports.live_cache import WaitingTimesCache
-from slurmscope.reports.resubmission import add_resubmission
+from slurmscope.reports.make import ReportMaker
+from slurmscope.reports.resubmission import add_resubmission, add_script, may_have_options
 from slurmscope.reports.scripts import ScriptReader
 from slurmscope.reports.sources import Reporting, open_recorded, open_reporting
-from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings
+from slurmscope.slurm.cluster_names import run_in_cluster
+from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings, random_separator
+from slurmscope.slurm.config import CONTROLLER, JobVisibility
+from slurmscope.slurm.states import REVOKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +70,10 @@ class JobSource(Protocol):
 
         Raises AmbiguousName without a cluster if several have a job of this ID.
         """
+        ...
+
+    def explain_pending(self, report: JobReport, cluster: str = "") -> PendingExplanation | None:
+        """Return why a pending job does not run now; None if it has started, or if that cannot be read."""
         ...
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
@@ -116,7 +132,23 @@ class LocalJobs:
             reason = read_reason(self._run, report.record.job_id, cluster)
             return report.with_reason(reason) if reason else report
         archive = self._reporting.archive
-        return report and add_resubmission(archive, WaitingTimesCache(archive), EVERYTHING, report)
+        return report and add_resubmission(archive, WaitingTimesCache(archive), EVERYTHING, self._add_script(report))
+
+    def _add_script(self, report: JobReport) -> JobReport:
+        """Add the options in the script of a job, where Slurm has stored it and the user may see it."""
+        record = report.record
+        try:
+            stored = (
+                read_script(self._run, record.cluster, record.shown_id, record.user)
+                if may_have_options(report)
+                else None
+            )
+        except SlurmscopeError:
+            return report
+        return add_script(report, stored[0], self._reporting.maker.judge) if stored else report
+
+    def explain_pending(self, report: JobReport, cluster: str = "") -> PendingExplanation | None:
+        return explain_pending_job(self._run, report.record.shown_id, cluster)
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         """Return the newest run of each matching job; without an archive, a user's jobs of the last 30 days."""
@@ -136,7 +168,14 @@ class LocalJobs:
     def read_array(self, array_id: int, cluster: str = "") -> ListedJobs:
         from slurmscope.archive.job_rows import make_job_row
 
-        return ListedJobs(rows=tuple(map(make_job_row, self.array_reports(array_id, cluster))))
+        def make_row(report: JobReport) -> JobRow:
+            record = report.record
+            if not record.is_array_rest:
+                return make_job_row(report)
+            waiting = count_pending_tasks(self._run, array_id, cluster) if record.is_pending else None
+            return replace(make_job_row(report), array_tasks=record.array_tasks or waiting or 1)
+
+        return ListedJobs(rows=tuple(map(make_row, self.array_reports(array_id, cluster))))
 
     def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
         parts = self._reporting
@@ -217,3 +256,134 @@ def _matches(record: JobRecord, wanted: JobFilter) -> bool:
         and (not wanted.shown_ids or not _ids(record).isdisjoint(wanted.shown_ids))
         and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)
     )
+
+
+MAX_TASKS = 500
+"""Most tasks that are reported at once."""
+
+
+def find_array(
+    viewer: Viewer,
+    array_id: int,
+    *,
+    cluster: str = "",
+    archive: Archive | None,
+    accounting: JobAccounting,
+    maker: ReportMaker,
+) -> tuple[JobReport, ...]:
+    """Return the last run of each task, in their order; none if this is no array, or the viewer may not see it.
+
+    Ended runs come from the archive, all others from accounting. Raises SourceError when neither has any, and
+    ArchiveError; without a cluster also AmbiguousName, if several have an array of this id.
+    """
+    archived = {run_of(report.record): report for report in _read_archived(viewer, array_id, cluster, archive)}
+    try:
+        found = accounting.read_jobs([array_id])
+    except SourceError:
+        if not archived:
+            raise
+        found = ()
+    records = [
+        record
+        for record in found
+        if record.array_job_id == array_id
+        and cluster in {"", record.cluster}
+        and viewer.sees(record.user, record.account, record.cluster)
+        and run_of(record) not in archived
+    ]
+    # The cluster that runs a federated array has it; its copies in the others are revoked.
+    originals = [record for record in records if record.state != REVOKED]
+    runs = [*(report.record for report in archived.values()), *(originals if originals or archived else records)]
+    require_unambiguous("array", str(array_id), {run.cluster for run in runs})
+    tasks = sorted(newest_tasks(runs), key=_order)
+    made = maker.make([task for task in tasks if run_of(task) not in archived][:MAX_TASKS])
+    reports = archived | {run_of(report.record): report for report in made}
+    return tuple(reports[run_of(task)] for task in tasks if run_of(task) in reports)[:MAX_TASKS]
+
+
+def _read_archived(viewer: Viewer, array_id: int, cluster: str, archive: Archive | None) -> Iterator[JobReport]:
+    """Yield the reports of ended runs, the newest of each task."""
+    if archive is None:
+        return
+    wanted = JobFilter(cluster=cluster, array_job_id=array_id)
+    page = archive.list_jobs(viewer, wanted, limit=MAX_TASKS)
+    if page.next_key is not None and not cluster:
+        # The rows may all be of one cluster, and older ones of another.
+        pages = {name: archive.list_jobs(viewer, replace(wanted, cluster=name), limit=1) for name in archive.clusters()}
+        require_unambiguous("array", str(array_id), {name for name, found in pages.items() if found.rows})
+    for row in newest_runs(row for row in page.rows if row.array_job_id == array_id and row.end_seconds is not None):
+        found = archive.find(viewer, row.job_id, cluster=row.cluster)
+        yield from (report for report in found if run_of(report.record) == run_of(row) and report.record.has_ended)
+
+
+def _order(record: JobRecord) -> tuple[bool, int]:
+    """Order by task; the pending rest comes last."""
+    return record.array_task_id is None, record.array_task_id or 0
+
+
+T = TypeVar("T")
+
+
+def count_pending_tasks(run: RunCommand, array_id: int, cluster: str = "") -> int | None:
+    """Return how many tasks of an array have not started; None if that is not known."""
+    queue = _read_queue(run, cluster)
+    return sum(job.task_count for job in queue.find_array(array_id)) or None if queue else None
+
+
+def explain_pending_job(
+    run: RunCommand, shown_id: str, cluster: str = "", *, user: str = ""
+) -> PendingExplanation | None:
+    """Return why a job is pending now; None if it is not, or if the queue cannot be read.
+
+    ``user`` is who runs the command, by default that of this process.
+    """
+    queue = _read_queue(run, cluster)
+    in_cluster = run_in_cluster(run, cluster) if cluster else run
+    job = _find(queue, shown_id) if queue else None
+    if queue is None or job is None:
+        return None
+    # Where others' jobs are hidden, those that are seen are not the queue.
+    sees_all = _or_none(lambda: JobVisibility(in_cluster, CONTROLLER, user=user).describe()) is not None
+    facts = _read_facts(in_cluster, needed_facts(job))
+    view = make_waiting_view(job, queue if sees_all else None, facts, {})
+    if cluster:
+        view = name_cluster(view, cluster)
+    return PendingExplanation(
+        reason=view.reason,
+        meaning=view.meaning,
+        action=view.action,
+        start_seconds=view.start_seconds,
+        positions=view.positions,
+        blockers=view.blockers,
+    )
+
+
+def _read_queue(run: RunCommand, cluster: str) -> PendingQueue | None:
+    in_cluster = run_in_cluster(run, cluster) if cluster else run
+    return _or_none(lambda: read_pending(in_cluster, random_separator(), now_seconds=time.time(), cluster=cluster))
+
+
+def _find(queue: PendingQueue, shown_id: str) -> PendingJob | None:
+    """Return a job, or the first pending tasks of a whole array."""
+    found = queue.find(shown_id)
+    return found or next(iter(queue.find_array(int(shown_id)) if shown_id.isdecimal() else ()), None)
+
+
+def _read_facts(run: RunCommand, names: frozenset[str]) -> QueueFacts:
+    """Read what explains the job, each by a command of its own; what a user may not see is left out."""
+
+    def read(name: str, arguments: tuple[str, ...], parse: Callable[[bytes], T]) -> T | None:
+        return _or_none(lambda: parse(run("scontrol", arguments))) if name in names else None
+
+    return QueueFacts(
+        limits=read("limits", limits.ARGUMENTS, limits.parse_limits),
+        licenses=read("licenses", licenses.ARGUMENTS, licenses.parse_licenses),
+        reservations=read("reservations", reservations.ARGUMENTS, reservations.parse_reservations),
+    )
+
+
+def _or_none(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except SourceError:
+        return None

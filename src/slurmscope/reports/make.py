@@ -20,10 +20,16 @@ from typing import NamedTuple, TypeGuard
 from slurmscope.core.errors import QueryRejected, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.core.log import fields
 from slurmscope.jobs.charts import make_charts
+from slurmscope.jobs.energy import EnergySite
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.heat_maps import make_heat_maps
+from slurmscope.jobs.js1 import FROM_COMMENT, add_js1
+from slurmscope.jobs.process_samples import MAX_PROCESSES, order_processes
 from slurmscope.jobs.queries import (
     CURVES,
+    GPU_CURVES,
+    GPU_FAULTS,
+    GPU_FAULTS_SECONDS,
     GPU_TOTALS,
     PROCESS_LABELS,
     PROFILED_CURVES,
@@ -34,11 +40,11 @@ from slurmscope.jobs.queries import (
     TRACED_TOTALS,
 )
 from slurmscope.jobs.record import JobRecord
-from slurmscope.jobs.report import MAX_CHART_POINTS, JobReport
-from slurmscope.jobs.series import Curves, JobSpan, Measured, Series, SeriesQuery, SeriesSource, Totals
+from slurmscope.jobs.report import MAX_CHART_POINTS, JobReport, SiteSection
+from slurmscope.jobs.rule import Finding, Rule
+from slurmscope.jobs.series import Curves, JobSpan, JobTotals, Measured, Series, SeriesQuery, SeriesSource
 from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import JobSummary
-from slurmscope.jobs.traced_processes import MAX_PROCESSES, order_processes
 from slurmscope.reports.resubmission import NodeSizes
 
 logger = logging.getLogger(__name__)
@@ -54,8 +60,8 @@ TRACED_JOBS_AT_ONCE = 10
 MAX_JOB_SERIES, MAX_NODE_SERIES = 10_000, 1_024
 """Series of one metric that a job may have, of processes and the like, and for each node, of cores and the like."""
 
-_LATER_TOTALS = frozenset({*TRACED_TOTALS, *PROFILED_TOTALS, *GPU_TOTALS})
-_LATER_CURVES = frozenset({*TRACED_CURVES, *TRACED_BY_NODE, *PROFILED_CURVES})
+_LATER_TOTALS = frozenset({*TRACED_TOTALS, *PROFILED_TOTALS, *GPU_TOTALS, *GPU_FAULTS})
+_LATER_CURVES = frozenset({*TRACED_CURVES, *TRACED_BY_NODE, *PROFILED_CURVES, *GPU_CURVES})
 """Queries of the second round."""
 
 _GPU_SIGNS = ("gpu_held_idle", "gpu_memory", "gpu")
@@ -66,7 +72,7 @@ UNREACHABLE = (ServerRefused, ServerTimedOut)
 _PID = PROCESS_LABELS.index("pid")
 
 TotalsByJob = Mapping[str, Mapping[int, Mapping[tuple[str, ...], float]]]
-Result = Totals | Curves | SourceError
+Result = JobTotals | Curves | SourceError
 Read = Callable[[], tuple[str, Result]]
 """Send a query, and return its name and result."""
 
@@ -143,7 +149,7 @@ class _Reader:
         read = partial(self._series.read_curves, own, spans, points=MAX_CHART_POINTS, until=self._until)
         return partial(self._read, name, read)
 
-    def _read(self, name: str, read: Callable[[], Totals | Curves]) -> tuple[str, Result]:
+    def _read(self, name: str, read: Callable[[], JobTotals | Curves]) -> tuple[str, Result]:
         try:
             return name, self._without_excess(read())
         except UNREACHABLE:
@@ -151,13 +157,13 @@ class _Reader:
         except SourceError as error:
             return name, error
 
-    def _without_excess(self, found: Totals | Curves) -> Totals | Curves:
+    def _without_excess(self, found: JobTotals | Curves) -> JobTotals | Curves:
         """Drop what no job can have: a server that returns it would fill the memory, query by query."""
         excess = frozenset(job for job, series in found.by_job.items() if len(series) > self._most_series[job])
         lost = found.lost_jobs | excess
         if isinstance(found, Curves):
             return Curves({job: series for job, series in found.by_job.items() if job not in excess}, lost)
-        return Totals({job: series for job, series in found.by_job.items() if job not in excess}, lost)
+        return JobTotals({job: series for job, series in found.by_job.items() if job not in excess}, lost)
 
 
 def _most_series(record: JobRecord) -> int:
@@ -169,6 +175,11 @@ def _gpu_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: TotalsByJo
     if some:
         for name, query in GPU_TOTALS.items():
             yield reader.totals(name, query, some)
+        for name, query in GPU_CURVES.items():
+            yield reader.curves(name, query, some)
+        longer = tuple(JobSpan(span.job_id, span.start_seconds, span.end_seconds + GPU_FAULTS_SECONDS) for span in some)
+        for name, query in GPU_FAULTS.items():
+            yield reader.totals(name, query, longer)
 
 
 def _traced_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: TotalsByJob) -> Iterator[Read]:
@@ -209,7 +220,7 @@ def _join(results: Sequence[tuple[str, Result]]) -> Measurements:
     for name, result in results:
         if isinstance(result, Curves):
             curves.setdefault(name, {}).update(result.by_job)
-        elif isinstance(result, Totals):
+        elif isinstance(result, JobTotals):
             totals.setdefault(name, {}).update(result.by_job)
     problems = (str(result) for _, result in results if isinstance(result, SourceError))
     lost = (result.lost_jobs for _, result in results if not isinstance(result, SourceError))
@@ -267,19 +278,25 @@ class MadeReports(NamedTuple):
 class ReportMaker:
     """Turn accounting records into reports."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first are keyword-only
         self,
         series: SeriesSource | None,
         *,
         thresholds: Mapping[str, float] | None = None,
+        rules: Sequence[Rule] = (),
+        sections: Callable[[JobSummary], tuple[SiteSection, ...]] = lambda _: (),
         node_sizes: NodeSizes | None = None,
+        site: EnergySite | None = None,
         timeout_seconds: float = 60.0,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the time series source, the thresholds of the rules, the sizes of nodes, and the timeout of a batch."""
+        """Take the time series source, thresholds of the rules, rules and sections of the site, and more."""
         self._series = series
         self._thresholds = thresholds
+        self._rules = rules
+        self._sections = sections
         self._node_sizes = node_sizes
+        self._site = site or EnergySite()
         self._timeout_seconds = timeout_seconds
         self._wall_clock = wall_clock
 
@@ -307,6 +324,10 @@ class ReportMaker:
             reports |= {position: self._make_marked(record, measurements, now) for position, record in batch}
         return MadeReports([reports[position] for position in range(len(records))], failure)
 
+    def judge(self, summary: JobSummary) -> tuple[Finding, ...]:
+        """Return what the rules find, with the thresholds and the rules of this site."""
+        return judge(summary, self._thresholds, self._rules)
+
     def make_unmeasured(self, records: Sequence[JobRecord], problem: str) -> list[JobReport]:
         """Return reports from accounting alone, without a query; jobs that ran are incomplete."""
         now = self._wall_clock()
@@ -329,14 +350,18 @@ class ReportMaker:
     def _make_one(self, record: JobRecord, measured: Measured, now: float) -> JobReport:
         """Make one report; a bug in its summary costs this job its summary, and other jobs nothing."""
         try:
-            summary = self._add_sizes(summarize(record, measured, now_seconds=now))
+            bare = replace(record, jobstats_comment="")
+            found = summarize(bare, measured, now_seconds=now)
+            whole = add_js1(found, record.jobstats_comment)
+            summary = self._add_sizes(self._site.add_costs(whole))
             return JobReport(
                 summary=summary,
                 made_seconds=int(now),
-                findings=judge(summary, self._thresholds),
+                findings=self.judge(summary),
                 charts=make_charts(summary, measured),
                 heat_maps=make_heat_maps(summary, measured),
-                missing=(*measured.problems, *_gaps(summary)),
+                missing=(*measured.problems, *(_gaps(summary) if whole is found else (FROM_COMMENT,))),
+                site_sections=self._sections(summary),
             )
         except Exception:  # a bug; the accounting record is still worth a report
             logger.exception("job not summarized", extra=fields(job=record.shown_id))

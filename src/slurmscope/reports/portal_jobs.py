@@ -35,6 +35,7 @@ from slurmscope.core.log import escape
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.http.client.credentials import TokenFile
 from slurmscope.http.client.request import ClientRequest, HttpAnswer, send, tls_context
+from slurmscope.jobs.pending.blockers import PendingExplanation
 from slurmscope.jobs.render.formatting import format_day
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.script import JobScript
@@ -219,6 +220,7 @@ class _Page:
 _decode_me = msgspec.json.Decoder(_Me).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
 _decode_script = msgspec.json.Decoder(JobScript).decode
+_decode_explanation = msgspec.json.Decoder(PendingExplanation).decode
 _decode_report = msgspec.json.Decoder(JobReport).decode
 
 
@@ -242,6 +244,10 @@ class PortalJobs:
     def report(self, shown_id: str, cluster: str = "") -> JobReport | None:
         """Return the newest run of a job; another user's job is treated like one that does not exist."""
         return self._client.get(f"/api/v2{job_path(shown_id, cluster)}", _decode_report, job=shown_id)
+
+    def explain_pending(self, report: JobReport, cluster: str = "") -> PendingExplanation | None:
+        path = f"/api/v2{job_path(report.record.shown_id, cluster)}/waiting"
+        return self._client.get(path, _decode_explanation, job=report.record.shown_id)
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> ListedJobs:
         return order_newest(self.list_runs(wanted, limit), limit)

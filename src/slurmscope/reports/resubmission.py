@@ -22,11 +22,15 @@ from slurmscope.archive.job_columns import JobRow
 from slurmscope.core.cache import Cache
 from slurmscope.core.errors import ArchiveError, MalformedAnswer, SourceError
 from slurmscope.core.log import fields
-from slurmscope.core.units import DAY_SECONDS
+from slurmscope.core.units import DAY_SECONDS, MIB
 from slurmscope.jobs.pending.smaller_request import compare_waits
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport, OtherRun
 from slurmscope.jobs.resubmission import suggest_resubmission
+from slurmscope.jobs.rule import Finding
+from slurmscope.jobs.script import script_options
+from slurmscope.jobs.submit_line import is_srun
+from slurmscope.jobs.summary import JobSummary
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.reports.live_cache import WaitingTimesCache
 from slurmscope.slurm.cluster_names import NAME, ClusterNames, read_own_name
@@ -41,7 +45,6 @@ RETRY_SECONDS = 300.0
 
 _ARGUMENTS = ("--noheader", "--Node", "--all", "--format=%N %c %m")
 _LINE = re.compile(r"^(\S{1,255}) ([0-9]{1,9}) ([0-9]{1,12})[ ]*$", re.MULTILINE)
-_MIB = 1 << 20
 
 
 class NodeSize(NamedTuple):
@@ -93,7 +96,7 @@ def parse_sizes(text: str) -> dict[str, NodeSize]:
     """Parse the output of sinfo; a line in another format is skipped."""
     sizes = {}
     for name, cpus, memory in _LINE.findall(text):
-        sizes[name] = NodeSize(float(cpus), float(int(memory) * _MIB))
+        sizes[name] = NodeSize(float(cpus), float(int(memory) * MIB))
     return sizes
 
 
@@ -102,6 +105,9 @@ MAX_ROWS = 200
 """Rows to read: some are of jobs whose names only begin with the same text, or of another size."""
 MAX_AGE_SECONDS = 180 * DAY_SECONDS
 MAX_NAME = 200
+
+Judge = Callable[[JobSummary], tuple[Finding, ...]]
+"""Return what the rules find in a job."""
 
 
 def add_resubmission(
@@ -114,16 +120,27 @@ def add_resubmission(
         runs = tuple(islice(find_other_runs(archive, viewer, report), MAX_RUNS)) if archive else ()
     except ArchiveError:
         runs = ()
-    try:
-        made = suggest_resubmission(report, runs)
-    except ValueError as error:
-        # A finding of another release may have a line that this one cannot parse.
-        logger.warning("no header for a job", extra=fields("header", job=report.record.shown_id, error=str(error)))
-        return report
+    made = suggest_resubmission(report, runs)
     if made and made.changes:
         waits = waiting.find(report.record.cluster, report.record.partition)
         made = replace(made, wait=compare_waits(waits, made.submitted, made.suggested))
     return replace(report, resubmission=made)
+
+
+def add_script(report: JobReport, text: str, judge: Judge) -> JobReport:
+    """Return the report of a job whose options in its script are known; ``text`` is that of the script."""
+    options = script_options(text, report.record.het_offset or 0)
+    summary = replace(report.summary, record=replace(report.record, script_options=options))
+    findings = judge(summary)
+    # The archive may have findings of other thresholds: then these are shown.
+    is_same = [each.rule for each in findings] == [each.rule for each in report.findings]
+    return replace(report, summary=summary, findings=findings if is_same else report.findings)
+
+
+def may_have_options(report: JobReport) -> bool:
+    """Return whether options in the script of a job may change what is suggested."""
+    record = report.record
+    return record.has_ended and not is_srun(record.submit_line) and record.start_seconds is not None
 
 
 def find_other_runs(archive: Archive, viewer: Viewer, report: JobReport) -> Iterator[OtherRun]:

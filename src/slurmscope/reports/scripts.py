@@ -21,6 +21,10 @@ from slurmscope.slurm.command import RunCommand
 KNOWN_SECONDS = 600.0
 """How long it is known whether Slurm stores scripts."""
 
+SOON_SECONDS = 1.0
+"""How long a page waits for a script that it can do without."""
+POLL_SECONDS = 0.02
+
 _FLAGS = re.compile(rb"^AccountingStoreFlags\s*=.*\bjob_script\b", re.MULTILINE)
 
 
@@ -40,6 +44,10 @@ class JobScripts(Protocol):
         """Return the script of a job; None if it is not stored. Raises SourceError if accounting cannot be read."""
         ...
 
+    def read_soon(self, record: JobRecord) -> JobScript | None:
+        """Return the script of a job; None also where reading it takes longer than a page can wait, or fails."""
+        ...
+
     def is_stored(self, cluster: str = "") -> bool:
         """Return at once whether a cluster stores scripts; without a name it is that of this host."""
         ...
@@ -55,8 +63,19 @@ class ScriptReader:
         self._stored: dict[str, _Stored] = {}
 
     def read(self, record: JobRecord) -> JobScript | None:
-        script = self._cache.get(f"{record.cluster} {record.shown_id} {record.user}")
+        script = self._cache.get(_key(record))
         return None if script is None else add_findings(script, record)
+
+    def read_soon(self, record: JobRecord) -> JobScript | None:
+        key = _key(record)
+        for _ in range(round(SOON_SECONDS / POLL_SECONDS)):
+            if not self._cache.begin(key):
+                break
+            time.sleep(POLL_SECONDS)
+        try:
+            return self.read(record) if self._cache.is_ready(key) else None
+        except SourceError:
+            return None
 
     def is_stored(self, cluster: str = "") -> bool:
         """Return at once whether a cluster stores scripts, as far as is known; that is looked up in the background.
@@ -87,6 +106,10 @@ class ScriptReader:
         text, is_cut = stored
         environment = show_environment(read_environment(self._run, cluster, shown_id, user))
         return JobScript(text=text, is_cut=is_cut, environment=environment)
+
+
+def _key(record: JobRecord) -> str:
+    return f"{record.cluster} {record.shown_id} {record.user}"
 
 
 def add_findings(script: JobScript, record: JobRecord) -> JobScript:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slurmscope.accounting.settings import AccountingSettings
 from slurmscope.archive.settings import ArchiveSettings
-from slurmscope.core.config import Config, file_path
+from slurmscope.core.config import EXTENSIONS, Config, file_path
 from slurmscope.core.settings import DURATION, SIZE, Parse, Section, choice, parse_text, setting
 from slurmscope.core.units import parse_bytes, parse_seconds
 from slurmscope.exporter.settings import LogSettings
@@ -23,6 +23,7 @@ from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_RUN, Threshold
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.recorder.settings import RecorderSettings
+from slurmscope.reports.carbon import EnergySettings
 from slurmscope.reports.page_paths import array_path, job_path, shown_cluster
 from slurmscope.slurm.command import SlurmSettings
 
@@ -225,5 +226,7 @@ def report_sections() -> Iterator[Section]:
     yield Section(name="prometheus", type=PrometheusSettings)
     yield Section(name="archive", type=ArchiveSettings)
     yield Section(name="mail", type=MailSettings)
+    yield Section(name="energy", type=EnergySettings)
     yield Section(name="log", type=LogSettings)
+    yield EXTENSIONS
     yield from rule_sections()

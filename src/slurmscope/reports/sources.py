@@ -13,18 +13,20 @@ from slurmscope.accounting.sacct import open_accounting
 from slurmscope.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.check import Check
-from slurmscope.core.config import Config
+from slurmscope.core.config import Config, ExtensionSettings
 from slurmscope.core.errors import ConfigError, MalformedAnswer, MissingExtraError, SlurmscopeError
 from slurmscope.core.units import DAY_SECONDS
 from slurmscope.jobs.record import JobAccounting
-from slurmscope.jobs.series import Curves, JobSpan, SeriesQuery, SeriesSource, Totals
+from slurmscope.jobs.series import Curves, JobSpan, JobTotals, SeriesQuery, SeriesSource
 from slurmscope.prometheus.query_counters import QueryCounters
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.recorder.settings import RecorderSettings
+from slurmscope.reports.carbon import EnergySettings, open_site
 from slurmscope.reports.find import KnownClusters, Outages, ReportFinder
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.resubmission import NodeSizes
 from slurmscope.reports.settings import thresholds_of
+from slurmscope.reports.site_rules import site_rules, site_sections
 from slurmscope.slurm.cluster_names import ClusterNames, read_own_name, run_in_cluster
 from slurmscope.slurm.command import RunCommand, SlurmCommands, SlurmSettings
 from slurmscope.slurm.config import read_config
@@ -52,9 +54,9 @@ class OwnSeries:
         is_own = self._is_own(wanted)
         return self._source.read_curves(wanted, spans, points=points, until=until) if is_own else Curves()
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return totals; none for jobs of another cluster."""
-        return self._source.read_totals(wanted, spans, until=until) if self._is_own(wanted) else Totals()
+        return self._source.read_totals(wanted, spans, until=until) if self._is_own(wanted) else JobTotals()
 
     def _is_own(self, wanted: SeriesQuery) -> bool:
         """Return whether the jobs are of this host's cluster; raise SourceError while its name is not known."""
@@ -184,7 +186,14 @@ def open_reporting(
         commands = SlurmCommands(config.of(SlurmSettings), environment)
         if accounting is None:
             accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=is_archiving)
-        maker = ReportMaker(series, thresholds=thresholds_of(config), node_sizes=NodeSizes(commands.run))
+        maker = ReportMaker(
+            series,
+            thresholds=thresholds_of(config),
+            rules=site_rules(config.of(ExtensionSettings).load),
+            sections=site_sections(config.of(ExtensionSettings).load),
+            node_sizes=NodeSizes(commands.run),
+            site=open_site(config.of(EnergySettings)),
+        )
         outages, clusters = Outages(), KnownClusters(archive)
         yield Reporting(
             config=config,
@@ -264,7 +273,7 @@ def _open_prometheus(settings: PrometheusSettings) -> tuple[SeriesSource | None,
 
 @contextmanager
 def open_tokens(config: Config) -> Iterator[TokenStore]:
-    with closing(_open_archive(config)) as archive:
+    with closing(open_existing_archive(config)) as archive:
         from slurmscope.archive.access import TokenStore
 
         yield TokenStore(archive.database)
@@ -272,13 +281,13 @@ def open_tokens(config: Config) -> Iterator[TokenStore]:
 
 @contextmanager
 def open_audit_log(config: Config) -> Iterator[AuditLog]:
-    with closing(_open_archive(config)) as archive:
+    with closing(open_existing_archive(config)) as archive:
         from slurmscope.archive.access import AuditLog
 
         yield AuditLog(archive.database)
 
 
-def _open_archive(config: Config) -> SqlArchive:
+def open_existing_archive(config: Config) -> SqlArchive:
     """Open an existing archive; a new one, most often created as root, would not be accessible to the portal."""
     settings = config.of(ArchiveSettings)
     archive = open_known_archive(settings)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_ratio
+from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_energy, format_ratio
 from slurmscope.jobs.render.formatting import show
 from slurmscope.jobs.render.json import as_plain, encode_json
 from slurmscope.jobs.render.text import cut, lay_table
@@ -18,7 +18,7 @@ from slurmscope.run.render import precise
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """One number of both reports; None is not measured. ``unit`` is seconds, bytes, ratio or count."""
+    """One number of both reports; None is not measured. ``unit`` is seconds, bytes, joules, ratio or count."""
 
     name: str
     label: str
@@ -62,6 +62,9 @@ FIGURES = (
     ("reads", "Read calls", "count", "summary.io.reads"),
     ("writes", "Write calls", "count", "summary.io.writes"),
     ("gpu_ratio", "GPU utilization", "ratio", "summary.gpu.mean_utilization"),
+    ("gpu_sm_ratio", "GPU multiprocessors", "ratio", "summary.gpu.work.sm_ratio"),
+    ("gpu_tensor_ratio", "Tensor cores", "ratio", "summary.gpu.work.tensor_ratio"),
+    ("gpu_energy_joules", "GPU energy", "joules", "summary.gpu.work.energy_joules"),
     ("gpu_memory_bytes", "GPU memory, peak", "bytes", "summary.gpu.peak_memory_bytes"),
 )
 
@@ -154,4 +157,10 @@ def _format_number(amount: float | None) -> str:
     return "under 0.01" if amount is not None and 0 < amount < _TINY else format_count(amount)
 
 
-_FORMATS = {"seconds": precise, "bytes": format_bytes, "ratio": format_ratio, "count": _format_number}
+_FORMATS = {
+    "seconds": precise,
+    "bytes": format_bytes,
+    "joules": format_energy,
+    "ratio": format_ratio,
+    "count": _format_number,
+}

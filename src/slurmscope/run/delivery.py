@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import CommandFailed, CommandMissing, CommandTimedOut, MalformedAnswer, SourceError
 from slurmscope.core.log import escape
+from slurmscope.core.rate_limit import backoff_seconds
 from slurmscope.http.client.address import ServerAddress, parse_address
-from slurmscope.http.client.post import post
-from slurmscope.http.client.request import ClientRequest
+from slurmscope.http.client.request import ClientRequest, post
 from slurmscope.jobs.traced_run import TreeSample
 from slurmscope.run.context import is_socket
 from slurmscope.run.runner import RunPlan

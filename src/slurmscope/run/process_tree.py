@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from slurmscope.core.errors import SourceError
 from slurmscope.jobs.traced_run import TreeSample
+from slurmscope.node.kernel_files import Missing
 from slurmscope.node.procfs.io_totals import Counts, KeptTotals
-from slurmscope.node.procfs.process import IoReading, Missing
+from slurmscope.node.procfs.process import IoReading
 from slurmscope.node.procfs.reader import ProcessReader
 from slurmscope.node.procfs.stat import NO_IO, ProcessSample, child_ticks, parse_peak_resident_bytes
 

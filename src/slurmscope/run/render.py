@@ -12,14 +12,17 @@ from slurmscope.core.units import (
     NOT_MEASURED,
     format_bytes,
     format_count,
+    format_energy,
+    format_power,
     format_rate,
     format_ratio,
     format_seconds,
     format_some,
 )
-from slurmscope.jobs.render import contents
+from slurmscope.jobs.render import contents, verdict
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.render.svg.charts import render_chart_svg
+from slurmscope.jobs.render.tables import SourceSection, source_sections
 from slurmscope.jobs.render.text import BLOCKS, TextPage, draw_sparkline, pad
 from slurmscope.jobs.report import Chart
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Finding
@@ -76,6 +79,8 @@ def peak_text(chart: Chart) -> str:
         return f"{format_count(peak)} cores" if peak != 1 else "1 core"
     if chart.unit == "ratio":
         return format_ratio(peak)
+    if chart.unit == "watts":
+        return format_power(peak)
     return format_rate(peak) if chart.unit == "bytes/s" else format_bytes(peak)
 
 
@@ -109,7 +114,8 @@ def _amount(amount: float | None, calls: float | None, storage: float | None) ->
 def _gpu(made: RunReport) -> str:
     gpu = made.report.summary.gpu
     use = f"{format_ratio(gpu.mean_utilization)} of {format_some(gpu.requested, 'GPU')}"
-    return f"{use}; memory {format_bytes(gpu.peak_memory_bytes)}"
+    energy = f"; {format_energy(gpu.work.energy_joules)}" if gpu.work.energy_joules is not None else ""
+    return f"{use}; memory {format_bytes(gpu.peak_memory_bytes)}{energy}"
 
 
 def _left(count: int) -> str:
@@ -135,7 +141,8 @@ def render_run_text(made: RunReport, *, width: int = 80, use_color: bool = False
         *page.rows(rows(made)),
         *_curves(made, page, marks),
         *page.heading("Findings"),
-        *(page.findings(contents.findings(made.report), no_findings(made))),
+        *(page.findings(verdict.findings(made.report), no_findings(made))),
+        *(line for section in source_sections(made.report) for line in page.source(section)),
         *page.missing(made.report),
     ]
     return "\n".join(lines) + "\n"
@@ -174,6 +181,7 @@ def render_run_html(made: RunReport) -> str:
         *_rows(made),
         "<h2>Findings</h2>",
         *_findings(made),
+        *(line for section in source_sections(made.report) for line in _table(section)),
         *_charts(made),
         *_missing(made),
         f"</main>\n<footer><p>Made by slurmscope at {format_time(made.report.made_seconds)}.</p></footer>",
@@ -190,7 +198,7 @@ def _rows(made: RunReport) -> Iterator[str]:
 
 
 def _findings(made: RunReport) -> Iterator[str]:
-    found = contents.findings(made.report)
+    found = verdict.findings(made.report)
     if not found:
         yield f"<p>{escape(no_findings(made))}</p>"
     for finding in found:
@@ -207,6 +215,15 @@ def _finding(finding: Finding) -> Iterator[str]:
         yield f"<p>{contents.CONSEQUENCES}</p>\n<ul>"
         yield from (f"<li>{escape(f'{each.title}. {each.explanation}')}</li>" for each in finding.consequences)
         yield "</ul>"
+
+
+def _table(section: SourceSection) -> Iterator[str]:
+    yield f"<h2>{escape(section.title)}</h2>\n<table>\n<thead>"
+    yield f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in section.table.head)}</tr>\n</thead>\n<tbody>"
+    for row in section.table.rows:
+        yield f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+    yield "</tbody>\n</table>"
+    yield from (f"<p>{escape(text)}</p>" for text in (section.table.note, *section.sentences) if text)
 
 
 def _charts(made: RunReport) -> Iterator[str]:

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the report of a command: the same summary, rules and charts as for a job."""
+"""Keep the curves of a command, and make its report: the same summary, rules and charts as for a job."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
+from itertools import pairwise
 
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.charts import make_charts
 from slurmscope.jobs.curves import growth_ratio, idle_tail_seconds
+from slurmscope.jobs.energy import summarize_energy
 from slurmscope.jobs.findings import judge
+from slurmscope.jobs.gpus import summarize_gpus
 from slurmscope.jobs.record import JobRecord
-from slurmscope.jobs.report import Chart, JobReport
+from slurmscope.jobs.report import MAX_CHART_POINTS, Chart, JobReport
 from slurmscope.jobs.rule import Subject
 from slurmscope.jobs.series import Measured, Series
 from slurmscope.jobs.summary import (
-    NOT_COVERED,
     Coverage,
     CpuSummary,
-    GpuSummary,
     IoSummary,
     JobSummary,
     MemorySummary,
@@ -28,7 +29,7 @@ from slurmscope.jobs.summary import (
     UsedShare,
 )
 from slurmscope.jobs.traced_run import RunDetails, RunReport, TracedRun, TreeSample
-from slurmscope.run.curves import make_axis, rate_curve, size_curve
+from slurmscope.run.gpus import gpu_coverage, gpu_curves, measured_gpus, used_gpus
 
 WHOLE = Coverage(nodes=1, nodes_measured=1, run_ratio=1.0)
 SHARED = Coverage(nodes=1, nodes_measured=1, run_ratio=0.0)
@@ -56,28 +57,24 @@ def measure_run(run: TracedRun) -> Measured:
     memory = size_curve(run.samples, axis, lambda sample: float(sample.resident_bytes), run.host)
     if memory is not None:
         curves["memory_rss"] = (memory,)
-    curves.update((name, (series,)) for name, series in _gpu_curves(run))
+    for name, series in gpu_curves(run):
+        curves[name] = (*curves.get(name, ()), series)
     return Measured(curves=curves)
-
-
-def _gpu_curves(run: TracedRun) -> Iterator[tuple[str, Series]]:
-    for name, attribute in (("gpu", "utilization_ratio"), ("gpu_memory", "memory_bytes")):
-        points = {sample.time_seconds: getattr(sample, attribute) for sample in run.gpu_samples}
-        points = {time: float(value) for time, value in points.items() if value is not None}
-        if points:
-            yield name, Series((run.host,), tuple(points), tuple(points.values()))
 
 
 def summarize_run(run: TracedRun, measured: Measured) -> JobSummary:
     """Summarize a run; all of it was measured, from start to end."""
     record = make_record(run)
+    gpus = measured_gpus(run, measured, record)
+    gpu = replace(summarize_gpus(gpus), requested=record.gpus, coverage=gpu_coverage(run, gpus))
     return JobSummary(
         record=record,
         run_seconds=run.wall_seconds,
         time=UsedShare(used=run.wall_seconds),
         cpu=_cpu(run, measured, record),
         memory=_memory(run, measured, record),
-        gpu=_gpu(run),
+        gpu=gpu,
+        energy=summarize_energy(gpus, gpu, gpu.coverage),
         io=_io(run.last),
         nodes=(_node(run),),
         program_threads={program: float(threads) for program, threads in run.program_threads.items()},
@@ -91,7 +88,7 @@ def make_record(run: TracedRun) -> JobRecord:
 
     Memory counts as requested only where Slurm allocated it to this command alone.
     """
-    slurm, allowance = run.slurm, run.allowance
+    slurm, allowance, gpus = run.slurm, run.allowance, len(used_gpus(run))
     is_allocated = slurm.job_id is not None and slurm.tasks == 1 and allowance.memory_origin == "cgroup"
     has_failed = run.exit_code != 0 or run.exit_signal != 0
     return JobRecord(
@@ -109,7 +106,7 @@ def make_record(run: TracedRun) -> JobRecord:
         node_count=1,
         cpus=math.ceil(allowance.cores),
         memory_bytes=allowance.memory_bytes if is_allocated else None,
-        gres=(Gres(name="gpu", count=_gpus(run)),) if _gpus(run) else (),
+        gres=(Gres(name="gpu", count=gpus),) if gpus else (),
         exit_code=run.exit_code,
         exit_signal=run.exit_signal,
         cpu_seconds=run.last.cpu_seconds,
@@ -181,22 +178,6 @@ def has_shared_pages(run: TracedRun) -> bool:
     return peak is not None and limit is not None and run.allowance.memory_origin != "ulimit" and peak > limit
 
 
-def _gpus(run: TracedRun) -> int:
-    return max((sample.gpus for sample in run.gpu_samples), default=0)
-
-
-def _gpu(run: TracedRun) -> GpuSummary:
-    """Summarize the GPUs that the command used; before its first and after its last use nothing is known."""
-    ratios = [sample.utilization_ratio for sample in run.gpu_samples if sample.utilization_ratio is not None]
-    sizes = [sample.memory_bytes for sample in run.gpu_samples if sample.memory_bytes is not None]
-    return GpuSummary(
-        requested=_gpus(run),
-        mean_utilization=fmean(ratios) if ratios else None,
-        peak_memory_bytes=float(max(sizes)) if sizes else None,
-        coverage=WHOLE if ratios else NOT_COVERED,
-    )
-
-
 def _io(last: TreeSample) -> IoSummary:
     return IoSummary(read_bytes=last.read_chars, write_bytes=last.write_chars, reads=last.reads, writes=last.writes)
 
@@ -245,3 +226,85 @@ def _as_measured(chart: Chart) -> Chart:
     """Describe what was measured here: one command on one machine, without a cgroup."""
     label = "usable cores" if chart.reference_label == "allocated cores" else chart.reference_label
     return replace(chart, help=_HELP.get(chart.name, chart.help), reference_label=label)
+
+
+MOST_SAMPLES = 1000
+SHORTEST_SECONDS = 0.001
+"""Unix times have a resolution of a quarter of a microsecond, too little to divide a shorter run."""
+
+
+class SampleHistory:
+    """Keep at most ``MOST_SAMPLES`` samples: when there are more, neighbours become one."""
+
+    def __init__(self) -> None:
+        self._samples: list[TreeSample] = []
+
+    def add(self, sample: TreeSample) -> None:
+        self._samples.append(sample)
+        if len(self._samples) > MOST_SAMPLES:
+            # The first and the last stay as they are: they are the start of the run and its newest totals.
+            first, *middle, last = self._samples
+            pairs = zip(middle[::2], middle[1::2], strict=False)
+            odd = middle[-1:] if len(middle) % 2 else []
+            self._samples = [first, *(_merge(*pair) for pair in pairs), *odd, last]
+
+    def samples(self) -> tuple[TreeSample, ...]:
+        return tuple(self._samples)
+
+
+def _merge(earlier: TreeSample, later: TreeSample) -> TreeSample:
+    return later._replace(
+        resident_bytes=max(earlier.resident_bytes, later.resident_bytes),
+        processes=max(earlier.processes, later.processes),
+        threads=max(earlier.threads, later.threads),
+    )
+
+
+def make_axis(samples: Sequence[TreeSample], points: int = MAX_CHART_POINTS) -> tuple[float, ...]:
+    """Return the ends of evenly spaced intervals, not more than there are samples; empty for a run too short for that.
+
+    The times of samples never decrease.
+    """
+    start, end = (samples[0].time_seconds, samples[-1].time_seconds) if samples else (0.0, 0.0)
+    if end - start < SHORTEST_SECONDS:
+        return ()
+    count = min(points, len(samples) - 1)
+    return (*(start + (end - start) * index / count for index in range(1, count)), end)
+
+
+def rate_curve(
+    samples: Sequence[TreeSample], axis: Sequence[float], total: Callable[[TreeSample], float | None], label: str
+) -> Series | None:
+    """Return how fast a counter grew in each interval; None where it was not measured throughout."""
+    times = [sample.time_seconds for sample in samples]
+    totals = [value for sample in samples if (value := total(sample)) is not None]
+    if len(totals) != len(samples) or not axis:
+        return None
+    at = [totals[0], *(_interpolate(times, totals, moment) for moment in axis)]
+    width = axis[0] - times[0]
+    rates = tuple(max(0.0, after - before) / width for before, after in pairwise(at))
+    return Series((label,), tuple(axis), rates)
+
+
+def size_curve(
+    samples: Sequence[TreeSample], axis: Sequence[float], size: Callable[[TreeSample], float], label: str
+) -> Series | None:
+    """Return the highest size in each interval, or the last one known where an interval has no sample."""
+    if not axis:
+        return None
+    values, known, index = list[float](), size(samples[0]), 0
+    for moment in axis:
+        inside = list[float]()
+        while index < len(samples) and samples[index].time_seconds <= moment:
+            inside.append(size(samples[index]))
+            index += 1
+        values.append(max(inside, default=known))
+        known = inside[-1] if inside else known
+    return Series((label,), tuple(axis), tuple(values))
+
+
+def _interpolate(times: Sequence[float], totals: Sequence[float], moment: float) -> float:
+    """Return a total at a moment after the first time, and not after the last."""
+    after = bisect_left(times, moment)
+    part = (moment - times[after - 1]) / (times[after] - times[after - 1])
+    return totals[after - 1] + (totals[after] - totals[after - 1]) * part

@@ -25,9 +25,8 @@ from slurmscope.core.errors import SlurmscopeError
 from slurmscope.core.log import escape
 from slurmscope.jobs.traced_run import SlurmContext, TracedRun, TreeSample
 from slurmscope.run.context import OwnLimits
-from slurmscope.run.curves import SampleHistory
 from slurmscope.run.process_tree import TreeMeter
-from slurmscope.run.report import has_shared_pages
+from slurmscope.run.report import SampleHistory, has_shared_pages
 
 SHORTEST_SECONDS = 0.02
 GROWTH = 0.1

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Slurm is asked: its commands, munge, names of clusters, and what this user may see."""
+"""How Slurm is called: its commands, munge, names of clusters, and what this user may see."""

@@ -11,7 +11,6 @@ import contextlib
 import io
 import os
 import re
-import secrets
 import select
 import signal
 import subprocess
@@ -20,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -180,7 +180,16 @@ def _start(argv: Sequence[str], environment: Mapping[str, str], stdin: bytes) ->
     """
     try:
         with _open_input(stdin) as stream:
-            child = _popen(argv, environment, stream)
+            child = subprocess.Popen(
+                argv,
+                stdin=stream,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                cwd="/",
+                env=environment,
+                start_new_session=True,
+            )
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise CommandMissing(argv, f"cannot run {_name(argv)}: {escape(str(error))}") from error
     except (OSError, ValueError) as error:
@@ -192,19 +201,6 @@ def _start(argv: Sequence[str], environment: Mapping[str, str], stdin: bytes) ->
         for pipe in (child.stdout, child.stderr):
             if pipe is not None:
                 pipe.close()
-
-
-def _popen(argv: Sequence[str], environment: Mapping[str, str], stdin: BinaryIO) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        argv,
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        cwd="/",
-        env=environment,
-        start_new_session=True,
-    )
 
 
 def _open_input(data: bytes) -> BinaryIO:
@@ -282,8 +278,7 @@ def _has_ended(pid: int) -> bool:
 def _end(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    # One that hangs inside the kernel (a dead file server) outlives even this; subprocess reaps it
-    # at a later start, when it can be reaped.
+    # One that hangs inside the kernel (a dead file server) outlives even this; a later start reaps it.
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(_KILL_SECONDS)
 
@@ -339,10 +334,6 @@ def parse_version(given: object) -> str:
     return text
 
 
-def parse_rest_url(given: object) -> ServerAddress:
-    return parse_address(given, default_port=SLURMRESTD_PORT)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSettings:
     """How Slurm's commands and slurmrestd are called."""
@@ -368,7 +359,7 @@ class SlurmSettings:
     rest_url: ServerAddress | None = setting(
         None,
         "Address of slurmrestd, for the rest backend: http[s]://HOST:PORT or unix:/PATH.",
-        parse=parse_rest_url,
+        parse=partial(parse_address, default_port=SLURMRESTD_PORT),
         metavar="URL",
     )
     rest_token_file: Path | None = file_path(
@@ -387,7 +378,7 @@ class SlurmSettings:
 
 def random_separator() -> str:
     """Return a separator that cannot occur in a job name or a drain reason: it is random and new for every call."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()  # the module secrets would load 4 MB of cryptography into every agent
 
 
 class SlurmCommands:

@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count the tasks of a job array in one record, or list them.
-
-::
-
-    1-10%2        ten tasks, two at a time
-    0,3,5-9:2     0, 3, 5, 7, 9
-    1-2,5,8-9,1...  cut: Slurm writes no more than 64 characters unless SLURM_BITSTR_LEN is set
+"""Read the records, errors and numbers in what Slurm prints as JSON.
 
 When the controller is down, the commands of Slurm 22.05 end with exit code 0 and an empty list: only the list of
 errors in the answer means that the request was not processed.

@@ -15,6 +15,7 @@ from pathlib import Path
 from slurmscope.core.errors import CommandFailed, CommandRefused, MalformedAnswer
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.slurm.command import command_environment, find_command, run
+from slurmscope.slurm.config import config_files
 
 TIMEOUT_SECONDS = 3.0
 CREDENTIAL = re.compile(r"MUNGE:[A-Za-z0-9+/=]{1,4096}:")
@@ -40,7 +41,7 @@ class MungeCredential:
 
 
 def decode_credential(text: str, socket_path: Path | None, environment: Mapping[str, str]) -> MungeCredential | None:
-    """Return what a credential holds, None if munged refuses it; raise a CommandError if munged cannot be asked."""
+    """Return what a credential holds, None if munged refuses it; raise a CommandError if munged cannot be queried."""
     if not CREDENTIAL.fullmatch(text):
         return None
     program = find_command("unmunge", None)
@@ -73,7 +74,6 @@ def parse_credential(answer: bytes) -> MungeCredential:
 
 
 DEFAULT_SOCKET = Path("/run/munge/munge.socket.2")
-CONFIG_FILES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 
 _TYPE = re.compile(r"^\s*AuthType\s*=\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 _SOCKET = re.compile(r"^\s*AuthInfo\s*=\s*(?:\S*,)?socket=([^,\s]+)", re.IGNORECASE | re.MULTILINE)
@@ -81,8 +81,7 @@ _SOCKET = re.compile(r"^\s*AuthInfo\s*=\s*(?:\S*,)?socket=([^,\s]+)", re.IGNOREC
 
 def find_munge_socket(environment: Mapping[str, str]) -> Path | None:
     """Return the socket that slurm.conf names; None if there is no slurm.conf here, or it uses no munge."""
-    files = (environment["SLURM_CONF"],) if environment.get("SLURM_CONF") else CONFIG_FILES
-    for file in files:
+    for file in config_files(environment):
         try:
             text = Path(file).read_text(encoding="utf-8", errors="replace")
         except OSError:

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut what ``scontrol --oneliner show`` prints into records and fields.
+"""Cut what ``scontrol --oneliner show`` prints into records and fields, and read lists of array tasks.
 
 A record is one line of ``Key=value`` pairs. Names that administrators choose may hold blanks and
 equal signs, so a name reaches up to the next key that is known to follow; other values are words.
+
+The tasks of a job array in one record::
+
+    1-10%2        ten tasks, two at a time
+    0,3,5-9:2     0, 3, 5, 7, 9
+    1-2,5,8-9,1...  cut: Slurm writes no more than 64 characters unless SLURM_BITSTR_LEN is set
 """
 
 from __future__ import annotations
+
+import re
 
 from slurmscope.core.errors import MalformedAnswer
 
@@ -48,3 +56,35 @@ def parse_whole(text: str | None) -> int | None:
     if text is None or not text.isascii() or not text.isdecimal() or len(text) > 20:
         return None
     return int(text)
+
+
+_PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?", re.ASCII)
+_CUT = "..."
+
+
+def is_cut(text: str) -> bool:
+    """Return whether Slurm has left out the end of the list."""
+    return text.partition("%")[0].endswith(_CUT)
+
+
+def count_tasks(text: str) -> int:
+    """Return the number of tasks, without making a list of them.
+
+    Raises ValueError for text that Slurm does not print, or has truncated.
+    """
+    return sum(map(len, parse_tasks(text)))
+
+
+def parse_tasks(text: str) -> tuple[range, ...]:
+    """Return the tasks of a list that is not truncated; raises ValueError for text that Slurm does not print."""
+    return tuple(map(_parse_range, text.partition("%")[0].split(",")))
+
+
+def _parse_range(part: str) -> range:
+    found = _PART.fullmatch(part)
+    if not found:
+        raise ValueError(f"{part!r} is not a task or a range of tasks")
+    first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+    if last < first or step < 1:
+        raise ValueError(f"{part!r} is not a range of tasks")
+    return range(first, last + 1, step)

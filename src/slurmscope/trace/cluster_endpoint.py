@@ -1,28 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Set up the trace endpoint of the cluster exporter: who may send samples, where they are kept, who may see them."""
+"""Accept trace samples at the cluster exporter: who may send them, where they are kept, who may see them; export them.
+
+::
+
+    slurm_trace_memory_rss_bytes{slurm_job="4711",slurm_node="n1",pid="812",rank="0",...} 52428800
+    slurm_proc_mem_usage{jobid="4711",username="ada"} 209715200
+
+The older names have no label for the process: their values are sums over all traced processes of a job.
+
+::
+
+    slurm_trace_cpu_seconds_total{slurm_job="4711",slurm_node="n1",pid="812",rank="0",...} 61.5
+    slurmscope_trace_refused_total{reason="owner"} 3
+"""
 
 from __future__ import annotations
 
 import pwd
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from slurmscope.cluster.job_info import CPUS
+from slurmscope.cluster.job_info import MEMORY as JOB_MEMORY
 from slurmscope.cluster.slurm import CONFIG
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.settings import Section
+from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.exporter.feature import Feature, Host, Running
-from slurmscope.exporter.output_settings import WebSettings
 from slurmscope.exporter.reading import SharedReading
-from slurmscope.exporter.settings import Switch
-from slurmscope.http.server.app import Route
+from slurmscope.exporter.settings import Switch, WebSettings
+from slurmscope.http.server.app import Audience, Route
+from slurmscope.metrics.family import Family, Metric, compat_gauge
 from slurmscope.slurm.config import ControllerConfig
 from slurmscope.slurm.munge import decode_credential, find_munge_socket
 from slurmscope.trace.callers import CallerFinder
-from slurmscope.trace.collector import COLLECTOR
 from slurmscope.trace.endpoint import SlurmCheck, TraceEndpoint, TraceReceiver, is_quick
+from slurmscope.trace.node_collector import TRACE_METRICS, trace_families
 from slurmscope.trace.owners import JOB_OWNERS, NODE_HOSTS, OwnerFinder
-from slurmscope.trace.samples import TracedProcess, Traces
+from slurmscope.trace.samples import TracedProcess, Traces, TraceSample
 from slurmscope.trace.settings import TraceSettings, limits_of
 from slurmscope.trace.store import TraceStore
 from slurmscope.trace.tokens import KeyFile
@@ -32,6 +49,65 @@ TRACES_SECONDS = 5.0
 RECEIVING_SECONDS = 0.02
 HIDDEN_SECONDS = 5.0
 """How long a request for the page waits for PrivateData."""
+
+
+def _sum_over_processes(name: str, what: str) -> Metric:
+    return compat_gauge(
+        f"slurm_proc_{name}", f"{what}, summed over all traced processes of a job.", "jobid", "username"
+    )
+
+
+PROC_PID = compat_gauge("slurm_proc_pid", "Lowest PID of the traced processes of a job on a host.", "jobid", "hostname")
+_SUMS: tuple[tuple[Metric, Callable[[TraceSample], float | None]], ...] = (
+    (_sum_over_processes("cpu_usage", "CPU usage in percent of one core"), lambda sample: sample.cpu_percent),
+    (_sum_over_processes("mem_usage", "Resident memory in bytes"), lambda sample: sample.memory_bytes),
+    (_sum_over_processes("threadcount", "Threads"), lambda sample: sample.threads),
+    (_sum_over_processes("write_bytes", "Bytes written"), lambda sample: sample.write_bytes),
+    (_sum_over_processes("read_bytes", "Bytes read"), lambda sample: sample.read_bytes),
+)
+COMPAT_METRICS = (PROC_PID, *(metric for metric, _ in _SUMS))
+
+
+def collect(options: NoOptions, *, traces: Traces) -> Iterator[Family]:  # noqa: ARG001 - the protocol
+    """Yield one series per process, the sums under the older names, and the allocation of traced jobs."""
+    yield from trace_families(traces)
+    yield Family(PROC_PID, _lowest_pids(traces.processes))
+    for metric, value_of in _SUMS:
+        yield Family(metric, _sums(traces.processes, value_of))
+    if traces.has_allocations:
+        owners = {process.owner.job_id: process.owner for process in traces.processes}.values()
+        yield Family(CPUS, {(str(job.job_id),): job.cpus for job in owners if job.cpus is not None})
+        memory = {(str(job.job_id),): job.memory_bytes for job in owners if job.memory_bytes is not None}
+        yield Family(JOB_MEMORY, memory)
+
+
+def _lowest_pids(processes: tuple[TracedProcess, ...]) -> dict[tuple[str, str], float]:
+    pids: dict[tuple[str, str], float] = {}
+    for process in processes:
+        if (pid := process.sample.pid) is not None:
+            labels = (str(process.sample.job_id), process.host)
+            pids[labels] = min(pid, pids.get(labels, pid))
+    return pids
+
+
+def _sums(
+    processes: tuple[TracedProcess, ...], value_of: Callable[[TraceSample], float | None]
+) -> dict[tuple[str, str], float]:
+    sums: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for process in processes:
+        if (value := value_of(process.sample)) is not None:
+            sums[str(process.sample.job_id), process.owner.user] += value
+    return dict(sums)
+
+
+COLLECTOR = Collector(
+    name="traces",
+    role=Role.CLUSTER,
+    help="Processes that jobs trace; exports nothing unless trace.enabled is on.",
+    needs=("traces",),
+    metrics=(*TRACE_METRICS, *COMPAT_METRICS, CPUS, JOB_MEMORY),
+    collect=collect,
+)
 
 
 class ClusterTracing:
@@ -63,7 +139,7 @@ class ClusterTracing:
         endpoint = TraceEndpoint(
             receiver,
             processes=self._processes,
-            hidden_labels=lambda: host.hidden_labels(time.monotonic() + HIDDEN_SECONDS),
+            hidden_labels=lambda: host.hidden_labels(time.monotonic() + HIDDEN_SECONDS, Audience.NETWORK),
         )
         self.routes = {settings.path: endpoint.route}
 

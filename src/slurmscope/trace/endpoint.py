@@ -19,7 +19,7 @@ from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.core.units import format_bytes
 from slurmscope.http.server.app import Route, escape, prefers_json
 from slurmscope.http.server.page_slots import PageSlots
-from slurmscope.http.server.request import BadRequest, HttpRequest, peer_group
+from slurmscope.http.server.request import BadRequest, HttpRequest
 from slurmscope.http.server.response import NO_CONTENT, Response, Upload
 from slurmscope.trace.callers import (
     JSON_TYPE,
@@ -309,7 +309,7 @@ class TraceEndpoint:
 
     def _show(self, request: HttpRequest, *, has_accounts: bool) -> Response:
         """Return the page; if too many are being sent, that of a client that does not read is dropped."""
-        page = self._pages.take(peer_group(request.peer, request.credentials))
+        page = self._pages.take(request.group)
         if page is None:
             return refusal_response(Refusal(503, "unavailable", "Too many pages at the same time.", retry_seconds=1))
         is_json = prefers_json(request.headers.get("accept", ""))

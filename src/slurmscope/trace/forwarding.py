@@ -18,9 +18,9 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from slurmscope.core.backoff import backoff_seconds
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import backoff_seconds
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.http.client.request import ClientRequest, send
 from slurmscope.trace.callers import JSON_TYPE, Refusal

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.exporter.reading import SharedReading, Snapshot
@@ -25,8 +24,9 @@ from slurmscope.http.server.address import open_unix_listener, remove_socket
 from slurmscope.http.server.request import HttpRequest, PeerCredentials
 from slurmscope.http.server.response import Response, text_response
 from slurmscope.http.server.server import Server
-from slurmscope.node.cgroup.names import JobName, parse_job, parse_scope, parse_slurm_folder
+from slurmscope.node.cgroup.names import ProcessPlace, job_of, parse_place
 from slurmscope.node.job_use import JobUse, NodeJobs
+from slurmscope.node.kernel_files import read_bytes
 from slurmscope.trace.callers import SOCKET, Caller, Refusal
 from slurmscope.trace.endpoint import TraceReceiver, check_user
 from slurmscope.trace.samples import RunningJobOwner, TracedProcess, Traces, TraceSample
@@ -37,44 +37,9 @@ from slurmscope.trace.tokens import KeyFile
 _SIZE_LIMIT_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The name of a job's folder, and of its node if several slurmd run on one machine."""
-
-    job: JobName
-    node_name: str = ""
-
-
-def read_membership(procfs_root: Path, pid: int) -> Membership | None:
-    """Return the job whose cgroup a process is in; None if it is gone or in no job's cgroup."""
-    try:
-        with (procfs_root / str(pid) / "cgroup").open("rb", buffering=0) as file:
-            text = file.read(_SIZE_LIMIT_BYTES) or b""
-    except OSError:
-        return None
-    return parse_membership(text.decode("utf-8", "surrogateescape"))
-
-
-def parse_membership(text: str) -> Membership | None:
-    """Parse the lines ``HIERARCHY:CONTROLLERS:PATH``; the first that names a job decides."""
-    for line in text.splitlines():
-        if (found := _find_job(line.split(":", 2)[-1].split("/"))) is not None:
-            return found
-    return None
-
-
-def _find_job(folders: list[str]) -> Membership | None:
-    for index, folder in enumerate(folders):
-        node_name = parse_scope(folder)
-        if node_name is None:
-            node_name = parse_slurm_folder(folder)
-        if node_name is None:
-            continue
-        # In v1 the user's folder lies between.
-        for candidate in folders[index + 1 : index + 3]:
-            if (job := parse_job(candidate)) is not None:
-                return Membership(job, node_name)
-    return None
+def read_place(procfs_root: Path, pid: int) -> ProcessPlace:
+    """Return the job in whose cgroup a process is; none if the process is gone."""
+    return parse_place(read_bytes(procfs_root / str(pid) / "cgroup", _SIZE_LIMIT_BYTES))
 
 
 FRESH_SECONDS = 30.0
@@ -95,7 +60,7 @@ class SenderFinder:
         jobs: SharedReading,
         procfs_root: Path,
         *,
-        read_cgroup: Callable[[Path, int], Membership | None] = read_membership,
+        read_cgroup: Callable[[Path, int], ProcessPlace] = read_place,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -153,7 +118,7 @@ class SenderFinder:
             with self._lock:
                 self._waiting -= Counter((uid,))
 
-    def _wait_for_job(self, claim: Membership | None, sender: PeerCredentials) -> tuple[JobUse | None, NodeJobs]:
+    def _wait_for_job(self, claim: ProcessPlace, sender: PeerCredentials) -> tuple[JobUse | None, NodeJobs]:
         """Read the jobs again, until the job appears with its user: new jobs and processes take a moment."""
         until = self._clock() + WAIT_SECONDS
         version = self._jobs.version
@@ -161,26 +126,20 @@ class SenderFinder:
             self._jobs.request()
             jobs = _jobs_of(self._jobs.wait(until))
             job = _match(jobs.jobs, claim, sender)
-            is_settled = job.uid is not None if job else claim is None and self._jobs.version > version
+            is_settled = job.uid is not None if job else not claim.is_in_job and self._jobs.version > version
             if is_settled or self._clock() >= until:
                 return job, jobs
             self._sleep(_PAUSE_SECONDS)
 
 
-def _match(jobs: Iterable[JobUse], claim: Membership | None, sender: PeerCredentials) -> JobUse | None:
+def _match(jobs: Iterable[JobUse], claim: ProcessPlace, sender: PeerCredentials) -> JobUse | None:
     """Return the running job of a process: by its cgroup, or else by the processes that the agent saw."""
     running = [job for job in jobs if not job.has_ended]
     by_process = next((job for job in running if sender.pid in job.pids), None)
     if by_process is not None and by_process.uid == sender.uid:
         return by_process
-    named = [job for job in running if claim is not None and _is_claimed(job, claim)]
+    named = [job for job in running if job_of(claim, [job.key])]
     return next((job for job in named if job.uid == sender.uid), named[0] if named else by_process)
-
-
-def _is_claimed(job: JobUse, claim: Membership) -> bool:
-    if job.key.node_name != claim.node_name:
-        return False
-    return job.key.sluid == claim.job.sluid if claim.job.sluid else job.key.job_id == claim.job.job_id
 
 
 def _jobs_of(snapshot: Snapshot) -> NodeJobs:

@@ -10,7 +10,7 @@ from slurmscope.core.config import file_path
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.settings import duration, setting
 from slurmscope.core.units import parse_seconds
-from slurmscope.exporter.output_settings import parse_telemetry_path
+from slurmscope.exporter.settings import parse_telemetry_path
 from slurmscope.http.client.address import ServerAddress, parse_address
 from slurmscope.http.server.address import Network, parse_networks
 

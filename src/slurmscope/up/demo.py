@@ -6,10 +6,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,8 +25,9 @@ from slurmscope.exporter.exporter import Exporter, configure_log
 from slurmscope.jobs.record import JobAccounting, JobRecord
 from slurmscope.jobs.script import JobScript
 from slurmscope.jobs.viewer import Viewer, ViewerRole
+from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient, TopClients
 from slurmscope.portal.run import UpParts, require_portal, run_portal
-from slurmscope.portal.sign_in.view_as import DemoView
+from slurmscope.portal.sign_in.identity import DemoView
 from slurmscope.recorder.cluster_charts import ClusterCharts
 from slurmscope.recorder.recorder import Recorder
 from slurmscope.recorder.settings import RecorderSettings
@@ -32,12 +35,13 @@ from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.scripts import add_findings
 from slurmscope.reports.sources import open_reporting
-from slurmscope.simulator.cluster.records import SimulatedCluster
+from slurmscope.simulator.cluster.busy_day import file_use_of, samples_of
+from slurmscope.simulator.cluster.records import SimulatedCluster, SimulatedJob
 from slurmscope.simulator.history.accounting import JoinedAccounting, SimulatedAccounting
 from slurmscope.simulator.history.history import History, make_script
 from slurmscope.simulator.history.workload_series import SeriesByCluster, SimulatedSeries, SplitSeries, samples_at
 from slurmscope.simulator.history.workloads import Workload
-from slurmscope.up.scrapes import open_collectors, recording_families
+from slurmscope.up.up import open_collectors, recording_families
 
 if TYPE_CHECKING:
     from slurmscope.archive.sql_archive import SqlArchive
@@ -51,6 +55,7 @@ FIRST_SECONDS = 2.0
 BATCH_JOBS = 20
 LOGGED_JOBS = 500
 ROUND_SECONDS = 20.0
+CHARTS_SECONDS = 86_400.0
 BACKFILL_STEP_SECONDS = 120.0
 """Within the window of a recorder whose interval is a minute, so that its curves have no gaps."""
 HEAD_START_SECONDS = 4.0
@@ -81,7 +86,7 @@ def run_demo(
     configure_log(config)
     require_portal()
     accounts = _make_accounts(demo)
-    accounting, workloads = JoinedAccounting(accounts), accounts[demo.cluster.name].running_lives
+    accounting, workloads = JoinedAccounting(accounts), accounts[demo.cluster.name].running_workloads
     computed = {name: SimulatedSeries(known.find_workload) for name, known in accounts.items()}
     running = frozenset(workload.job_id for workload in workloads)
     is_recorded, is_ready = threading.Event(), threading.Event()
@@ -106,12 +111,13 @@ def run_demo(
             _skip_ended(reporting.archive, accounts)
             stack.enter_context(_fill_first(reporting.archive, reporting.maker, accounting).filling(is_ready))
         stack.callback(head_start.cancel)
-        stack.enter_context(_record_workloads(workloads, exporters, recorder, is_recorded, is_ready))
+        stack.enter_context(_record_workloads(workloads, demo.cluster, exporters, recorder, is_recorded, is_ready))
         up = UpParts(
             families=partial(recording_families, recorder),
             charts=ClusterCharts(recorder.series().read_cluster),
             scripts=_SimulatedScripts(),
             demo_views=make_views(demo.cluster),
+            filesystems=lambda: make_top_clients(demo.cluster),
         )
         return run_portal(config, environment, series=series, accounting=accounting, up=up, ready=begin)
 
@@ -152,9 +158,39 @@ def make_views(cluster: SimulatedCluster) -> tuple[DemoView, ...]:
     )
 
 
+def make_top_clients(cluster: SimulatedCluster) -> TopClients:
+    """Return which running jobs and users use the file systems most."""
+    clients: list[TopClient] = []
+    for filesystem, rates in file_use_of(cluster).items():
+        for quantity in (Quantity.READ, Quantity.WRITE, Quantity.METADATA):
+            now = {job: each[quantity] for job, each in rates.items()}
+            clients += _rank_clients((filesystem, Period.NOW), quantity, now)
+            day = {job: rate * (cluster.now - (job.start_time or cluster.now)) for job, rate in now.items()}
+            clients += _rank_clients((filesystem, Period.DAY), quantity, day)
+    return TopClients(tuple(clients))
+
+
+_TOP = 8
+
+
+def _rank_clients(
+    of: tuple[str, Period], quantity: Quantity, jobs: Mapping[SimulatedJob, float]
+) -> Iterator[TopClient]:
+    """Yield the jobs and the users with the largest amounts."""
+    users: defaultdict[str, float] = defaultdict(float)
+    for job, amount in jobs.items():
+        users[job.user.name] += amount
+    for job in nlargest(_TOP, jobs, key=jobs.__getitem__):
+        yield TopClient(*of, ClientKind.JOB, quantity, str(job.id), job.user.name, job.account or "", jobs[job])
+    for name in nlargest(_TOP, users, key=users.__getitem__):
+        yield TopClient(*of, ClientKind.USER, quantity, name, name, "", users[name])
+
+
 class _SimulatedScripts:
     def read(self, record: JobRecord) -> JobScript:
         return add_findings(JobScript(text=make_script(record)), record)
+
+    read_soon = read
 
     def is_stored(self, cluster: str = "") -> bool:
         return True
@@ -163,6 +199,7 @@ class _SimulatedScripts:
 @contextmanager
 def _record_workloads(
     workloads: Sequence[Workload],
+    cluster: SimulatedCluster,
     exporters: Sequence[Exporter],
     recorder: Recorder,
     is_recorded: threading.Event,
@@ -189,7 +226,7 @@ def _record_workloads(
 
         def record_past() -> None:
             if is_ready.wait(READY_SECONDS):
-                backfill(workloads, recorder, is_recorded, stopping)
+                backfill(workloads, recorder, is_recorded, stopping, cluster)
 
         def end() -> None:
             stopping.set()
@@ -201,15 +238,23 @@ def _record_workloads(
 
 
 def backfill(
-    workloads: Sequence[Workload], recorder: Recorder, is_recorded: threading.Event, stopping: threading.Event
+    workloads: Sequence[Workload],
+    recorder: Recorder,
+    is_recorded: threading.Event,
+    stopping: threading.Event,
+    cluster: SimulatedCluster | None = None,
 ) -> None:
-    """Record the past of running jobs at a coarse step, in order of time, until done or stopped."""
+    """Record the past of running jobs and a day of the cluster at a coarse step, in order of time, until stopped."""
     now = time.time()
     moment = min((workload.start_seconds for workload in workloads), default=now)
+    if cluster is not None:
+        moment = min(moment, now - CHARTS_SECONDS)
     while moment < now:
         if stopping.is_set():
             return
         recorder.record(moment, samples_at(workloads, moment))
+        if cluster is not None and moment > now - CHARTS_SECONDS:
+            recorder.record(moment, samples_of(cluster, moment))
         moment += BACKFILL_STEP_SECONDS
     recorder.record(now, samples_at(workloads, now))
     is_recorded.set()

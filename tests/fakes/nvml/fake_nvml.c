@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stand in for NVIDIA's management library: answer as the file named by FAKE_NVML says, read anew at each call.
+ * Stand in for NVIDIA's management library: answer as the file named by FAKE_NVML says, read anew at each call. Without
+ * that variable it is the file "scenario" in the library's folder.
  *
  *   count 4                                    GPUs are 0, 1, 2, 3
  *   mig 1 2                                    GPU 1 is cut into two instances, named 200 and 201
  *   set nvmlDeviceGetPowerUsage@0 71500        what a call gives for a device; without it: code 3, not supported
+ *   set nvmlDeviceGetUUID GPU-{device}         for all devices; {device} is the number of each
  *   code nvmlDeviceGetPowerUsage@0 15          the return code of a call; without @0 for all devices
  *   hang nvmlDeviceGetUtilizationRates         never returns
+ *   delay nvmlDeviceGetPowerUsage 500          returns after as many milliseconds
  *   crash nvmlDeviceGetName@1                  dies
  *   process 0 4711 1048576                     a process with a context for computing
  *   gpm 0 1 58.4                               what hardware counter 1 (of nvml.h) gives between any two samples
  *   samples 0 40 60 80                         new samples of the utilization gauge at each call
+ *   stamp 0 7000000                            their time stamp, for all of them; without it that of now
  *   share 0 4711 30                            the utilization of a process
- *   field 0 74 3000000000                      the value of a field
+ *   field 0 74 3000000000                      the value of a field; "field 0 3222 1807" is field 222 of link 3
+ *   xid 0 31                                   an error, once per line; "xid 0 31 7" hits MIG instance 7 only
  *
  * Like the real library it dies on a handle that is NULL. Every call is noted in the file named by FAKE_NVML_LOG.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,11 +50,19 @@ typedef struct { uint version, count; gpm_sample_t *first, *second; gpm_metric_t
 typedef union { double real; ull whole; } value_t;
 typedef struct { ull micros; value_t value; } sample_t;
 typedef struct { uint pid; ull micros; uint sm, memory, encoder, decoder; } share_t;
+typedef struct { uint version; unsigned char cluster[16]; int status; uint clique, state, health; } fabric_t;
 typedef struct { uint id, scope; long long micros, latency; uint type; int code; value_t value; } field_t;
 
 static FILE *scenario(void)
 {
 	const char *path = getenv("FAKE_NVML");
+	char beside[4096];
+	Dl_info library;
+	if (!path && dladdr((void *)scenario, &library) && strrchr(library.dli_fname, '/')) {
+		snprintf(beside, sizeof beside, "%.*s/scenario", (int)(strrchr(library.dli_fname, '/') - library.dli_fname),
+			 library.dli_fname);
+		path = beside;
+	}
 	return path ? fopen(path, "re") : NULL;
 }
 
@@ -97,6 +112,8 @@ static int behave(const char *name, int device)
 	if (find("hang", name, device, rest))
 		for (;;)
 			pause();
+	if (find("delay", name, device, rest))
+		usleep(1000 * (uint)atoi(rest));
 	if (find("crash", name, device, rest))
 		*(volatile int *)0 = 1;
 	return find("code", name, device, rest) ? atoi(rest) : SUCCESS;
@@ -144,7 +161,11 @@ static int text(const char *name, const void *handle, char *buffer, uint length)
 		return code;
 	if (!find("set", name, device, rest))
 		return NOT_SUPPORTED;
-	snprintf(buffer, length, "%s", rest);
+	char *place = strstr(rest, "{device}");
+	if (place)
+		snprintf(buffer, length, "%.*s%d%s", (int)(place - rest), rest, device, place + strlen("{device}"));
+	else
+		snprintf(buffer, length, "%s", rest);
 	return SUCCESS;
 }
 
@@ -248,6 +269,18 @@ int nvmlDeviceGetMemoryInfo(void *h, memory_t *memory)
 	int code = numbers("nvmlDeviceGetMemoryInfo", h, v);
 	if (!code)
 		*memory = (memory_t){ v[0], v[1], v[2] };
+	return code;
+}
+
+/* state, health mask */
+int nvmlDeviceGetGpuFabricInfoV(void *h, fabric_t *fabric)
+{
+	ull v[NUMBERS];
+	int code = numbers("nvmlDeviceGetGpuFabricInfoV", h, v);
+	if (!code) {
+		fabric->state = (uint)v[0];
+		fabric->health = (uint)v[1];
+	}
 	return code;
 }
 
@@ -384,13 +417,18 @@ int nvmlDeviceGetSamples(void *h, int kind, ull seen, uint *type, uint *size, sa
 	char rest[LINE];
 	int device = device_of(h), code = behave("nvmlDeviceGetSamples", device);
 	uint found = 0, room = *size;
-	(void)kind, (void)seen;
+	char stamp[LINE];
+	int is_fixed = find_number("stamp", device, 0, stamp);
+	(void)kind;
 	*type = 1;
+	if (is_fixed && seen >= strtoull(stamp, NULL, 10)) /* the real one gives what is newer than the caller has seen */
+		return code ? code : NOT_FOUND;
 	if (code || !find_number("samples", device, 0, rest))
 		return code ? code : NOT_SUPPORTED;
 	for (char *word = strtok(rest, " \n"); word; word = strtok(NULL, " \n"), found++)
 		if (list && found < room)
-			list[found] = (sample_t){ now_micros() + found, { .whole = strtoull(word, NULL, 10) } };
+			list[found] = (sample_t){ is_fixed ? strtoull(stamp, NULL, 10) : now_micros() + found,
+						  { .whole = strtoull(word, NULL, 10) } };
 	*size = found;
 	return SUCCESS;
 }
@@ -421,8 +459,41 @@ int nvmlDeviceGetFieldValues(void *h, int count_, field_t *fields)
 	int device = device_of(h);
 	uint number;
 	for (int i = 0; i < count_; i++) {
-		int is_known = find_number("field", device, fields[i].id, rest);
+		int is_known = find_number("field", device, fields[i].id + 1000 * fields[i].scope, rest);
 		fields[i].code = is_known && sscanf(rest, "%u %llu", &number, &fields[i].value.whole) == 2 ? SUCCESS : NOT_SUPPORTED;
 	}
 	return behave("nvmlDeviceGetFieldValues", device);
+}
+
+typedef struct { void *device; ull type, data; uint gpu_instance, compute_instance; } event_t;
+
+int nvmlEventSetCreate(void **set) { *set = handle_of(0); return behave("nvmlEventSetCreate", ALL); }
+int nvmlEventSetFree(void *set) { (void)set; return behave("nvmlEventSetFree", ALL); }
+
+int nvmlDeviceRegisterEvents(void *h, ull types, void *set)
+{
+	(void)types, (void)set;
+	return behave("nvmlDeviceRegisterEvents", device_of(h));
+}
+
+int nvmlEventSetWait_v2(void *set, event_t *event, uint milliseconds)
+{
+	static uint taken;
+	char line[LINE];
+	int device, code = behave("nvmlEventSetWait", ALL);
+	uint xid, instance, seen = 0;
+	FILE *file = code ? NULL : scenario();
+	(void)set, (void)milliseconds;
+	while (file && fgets(line, sizeof line, file)) {
+		instance = 0xffffffff;
+		if (sscanf(line, "xid %d %u %u", &device, &xid, &instance) < 2 || seen++ < taken)
+			continue;
+		taken++;
+		*event = (event_t){ handle_of(device), 8, xid, instance, 0xffffffff };
+		fclose(file);
+		return SUCCESS;
+	}
+	if (file)
+		fclose(file);
+	return code ? code : 10;
 }

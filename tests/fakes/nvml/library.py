@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.requirements import require_program
 
 SOURCE = Path(__file__).parent / "fake_nvml.c"
+MACHINES = Path(__file__).parents[2] / "fixtures/gpus"
+"""Simulated machines, in files that the library answers from."""
 GIBIBYTE = 1 << 30
 
 
@@ -56,8 +58,15 @@ class FakeNvml:
         """Add lines to the scenario; later ones win."""
         self.lines += lines
         scenario = self.folder / "scenario.new"
-        scenario.write_text("\n".join([f"count {self.gpus}", *self.lines]) + "\n", encoding="ascii")
+        scenario.write_text("\n".join([f"count {self.gpus}", *self.lines]) + "\n", encoding="latin-1")
         scenario.rename(self.folder / "scenario")
+
+    def play(self, machine: str) -> None:
+        """Become the machine of a file; the one of before is gone."""
+        text = (MACHINES / f"{machine}.txt").read_text(encoding="ascii")
+        self.lines = [line for line in text.splitlines() if not line.startswith("#")]
+        self.gpus = next(int(line.removeprefix("count ")) for line in self.lines if line.startswith("count "))
+        self.say()
 
     def take_back(self, beginning: str) -> None:
         """Remove lines from the scenario."""

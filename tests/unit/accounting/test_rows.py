@@ -26,7 +26,8 @@ JOB: dict[str, Any] = {
     "tres_alloc": "1=2,2=200,3=18446744073709551614,4=2,5=2,1001=4", "tres_req": "1=2,2=200,4=2,5=2,1001=4",
     "exit_code": 0, "id_array_job": 0, "id_array_task": NO_VALUE, "het_job_id": 0, "het_job_offset": NO_VALUE,
     "state_reason_prev": 0, "work_dir": "/home/bob", "submit_line": "sbatch x", "restart_cnt": None, NOW: 1794742200,
-    "std_out": None, "std_err": None, "failed_node": None, "kill_requid": None, "rpc_version": None,
+    "std_out": None, "std_err": None, "failed_node": None, "admin_comment": None, "kill_requid": None,
+    "rpc_version": None,
 }  # fmt: skip
 STEP: dict[str, Any] = {
     "job_db_inx": 6, "id_step": 0, "step_het_comp": NO_VALUE, "state": 3, "time_start": 1794742130,

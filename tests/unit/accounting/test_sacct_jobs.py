@@ -15,7 +15,7 @@ from slurmscope.accounting.sacct import SacctAccounting
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.record import MAX_STEPS, JobRecord
-from slurmscope.simulator.cluster.people import HOSTILE_NAMES
+from slurmscope.simulator.cluster.records import HOSTILE_NAMES
 from tests.fakes.sacct import JOB, MARK, STEP, WIDE, FakeSacct, rows
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "slurm-22.05"
@@ -125,6 +125,11 @@ class TestRecord:
         assert (4, 400 * MIB, 2, ("n1", "n2")) == (job.cpus, job.memory_bytes, job.node_count, job.nodes)
         assert 4 == job.billing
         assert (Gres(name="gpu", count=2),) == job.gres
+
+    @pytest.mark.parametrize(("energy", "joules"), [("58311", 58311), ("0", None), (str(2**64 - 2), None)])
+    def test_energy_is_that_of_a_plugin(self, energy: str, joules: int | None) -> None:
+        assert joules == read_one(AllocTRES=f"billing=2,cpu=2,energy={energy},mem=100M,node=1").consumed_joules
+        assert read_one().consumed_joules is None
 
     def test_waiting_job_has_what_it_requested(self) -> None:
         job = read_one(

@@ -14,7 +14,7 @@ import pytest
 
 from slurmscope.accounting.database import DatabaseAccounting
 from slurmscope.accounting.sacct import SacctAccounting, open_accounting
-from slurmscope.accounting.server import open_session, read_password
+from slurmscope.accounting.server import open_session
 from slurmscope.accounting.settings import (
     AccountingSettings,
     DatabaseAddress,
@@ -22,7 +22,7 @@ from slurmscope.accounting.settings import (
     parse_host,
     parse_name,
 )
-from slurmscope.core.errors import ConfigError, MissingExtraError, ServerRefused, ServerTimedOut, SourceError
+from slurmscope.core.errors import MissingExtraError, ServerRefused, ServerTimedOut, SourceError
 
 PASSWORD = "tell-nobody-9d1c"
 
@@ -105,24 +105,6 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(MissingExtraError, match="mariadb"), open_session(AccountingSettings()):
         pass
-
-
-def test_password_is_the_first_line(password_file: Path) -> None:
-    assert PASSWORD == read_password(password_file)
-
-
-@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\n", b"x" * 5000])
-def test_odd_password_file_is_rejected(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "password"
-    path.write_bytes(content)
-
-    with pytest.raises(ConfigError, match="password file"):
-        read_password(path)
-
-
-def test_missing_password_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the password file"):
-        read_password(tmp_path / "none")
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def test_row_that_is_too_large_is_distinguished_from_a_lock(archive: SqlArchive,
     noise = random.Random(1)
     # Some 9 bytes for each of 20,000 numbers that do not repeat: far more than fits, in any coding.
     line = replace(report.charts[0].lines[0], values=tuple(noise.random() for _ in range(20_000)))
-    large = replace(report, charts=(replace(report.charts[0], lines=(line,)),))
+    times = tuple(float(START + second) for second in range(20_000))
+    large = replace(report, charts=(replace(report.charts[0], times=times, lines=(line,)),))
     archive.save([report])
     with archive.database.reading() as connection:
         connection.connection.dbapi_connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)  # type: ignore[union-attr]

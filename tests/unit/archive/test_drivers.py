@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
-from slurmscope.archive.drivers import read_password, require_package
+from slurmscope.archive.drivers import require_package
 from slurmscope.archive.settings import ArchiveSettings, parse_archive_url
-from slurmscope.core.errors import ArchiveError, ConfigError, MissingExtraError, SlurmscopeError
+from slurmscope.core.errors import ConfigError, MissingExtraError, SlurmscopeError
 from slurmscope.reports.sources import open_archive
 from tests.fakes.archive_file import refusal
 
@@ -52,23 +51,6 @@ def test_wrong_address_is_rejected_without_its_secrets(given: object) -> None:
         parse_archive_url(given)
 
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), (b"", "empty"), (b"x" * 5000, "longer"), (b"\xff\xfe", "UTF-8")]
-)
-def test_unusable_password_file_is_reported(tmp_path: Path, content: bytes | None, reason: str) -> None:
-    if content is not None:
-        (tmp_path / "password").write_bytes(content)
-
-    with pytest.raises(ArchiveError, match=reason):
-        read_password(tmp_path / "password")
-
-
-def test_password_is_the_first_line(tmp_path: Path) -> None:
-    (tmp_path / "password").write_bytes(b" a b \r\nsomething else\n")
-
-    assert " a b " == read_password(tmp_path / "password")
 
 
 def test_unknown_kind_of_database_is_a_mistake_of_the_configuration() -> None:

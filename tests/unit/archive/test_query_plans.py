@@ -13,18 +13,28 @@ import pytest
 from sqlalchemy import Select, event, insert, text
 from sqlalchemy.dialects import sqlite
 
-from slurmscope.archive import page_reading, queries
+from slurmscope.archive import list_pages, queries
 from slurmscope.archive import sql_archive as archive_module
 from slurmscope.archive import totals as histograms
-from slurmscope.archive.interface import GroupBy, JobFilter, PagePosition
+from slurmscope.archive.daily_sums import TOTALS
+from slurmscope.archive.interface import (
+    NEWEST_FIRST,
+    GroupBy,
+    JobCount,
+    JobFilter,
+    ListOrder,
+    PagePosition,
+    SortColumn,
+)
 from slurmscope.archive.metric_ranges import JobMetric
 from slurmscope.archive.queries import pages
 from slurmscope.archive.sql_archive import SqlArchive
-from slurmscope.archive.sum_tables import TOTALS
 from slurmscope.archive.totals import total_statements
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
+
+OLDEST = NEWEST_FIRST.reversed
 
 
 def test_old_curves_are_found_without_reading_all_jobs(archive: SqlArchive) -> None:
@@ -128,9 +138,9 @@ def test_rule_is_searched_among_the_jobs_of_a_small_cluster(archive: SqlArchive)
 def test_common_name_is_found_among_the_newest_jobs(
     archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, many: int, newest: tuple[int, ...], viewer: Viewer
 ) -> None:
-    monkeypatch.setattr(page_reading, "NEWEST_JOBS", newest)
-    monkeypatch.setattr(page_reading, "MANY_JOBS", many)
-    monkeypatch.setattr(page_reading, "MANY_INDEXED", many)
+    monkeypatch.setattr(list_pages, "NEWEST_JOBS", newest)
+    monkeypatch.setattr(list_pages, "MANY_JOBS", many)
+    monkeypatch.setattr(list_pages, "MANY_INDEXED", many)
     names = ("relax", "relaxed", "solve")
     people = ({"user": "ada", "account": "physics"}, {"user": "bob", "account": "chemistry"})
     records = [
@@ -164,9 +174,9 @@ def test_common_name_is_found_among_the_newest_jobs(
 def test_pages_of_a_name_are_found_by_an_index_alone(
     archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, viewer: Viewer, index: str, many: int
 ) -> None:
-    monkeypatch.setattr(page_reading, "NEWEST_JOBS", (2,))
-    monkeypatch.setattr(page_reading, "MANY_JOBS", 0)
-    monkeypatch.setattr(page_reading, "MANY_INDEXED", many)
+    monkeypatch.setattr(list_pages, "NEWEST_JOBS", (2,))
+    monkeypatch.setattr(list_pages, "MANY_JOBS", 0)
+    monkeypatch.setattr(list_pages, "MANY_INDEXED", many)
     jobs = [make_record(number, name="relax", user="ada", submit_seconds=START - number) for number in range(1, 10)]
     archive.save([make_unmeasured_report(job) for job in jobs])
     read: list[tuple[str, Any]] = []
@@ -182,6 +192,109 @@ def test_pages_of_a_name_are_found_by_an_index_alone(
     with archive.database.reading() as connection:
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", given).all() for text, given in sorting]
     assert all(f"USING COVERING INDEX {index}" in plan[0][3] for plan in plans)
+
+
+@pytest.mark.parametrize("part", ["nothing", "%", "_"])
+def test_part_of_a_name_is_searched_in_an_index_of_the_names_of_a_user(archive: SqlArchive, part: str) -> None:
+    archive.save([make_report()])
+    viewer, searched = Viewer(name="ada"), "slurmscope_jobs_user_name (user=? AND name>?)"
+    read: list[tuple[str, Any]] = []
+    event.listen(archive.database._engine, "before_cursor_execute", lambda *given: read.append(given[2:4]))
+
+    assert () == archive.list_jobs(viewer, JobFilter(name_part=part)).rows
+    assert 0 == archive.count(viewer, JobFilter(name_part=part)).jobs
+
+    searching = [given for given in read if given[0].startswith("SELECT slurmscope_jobs.run_id")]
+    assert 2 == len(searching)
+    with archive.database.reading() as connection:
+        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", given).all() for text, given in searching]
+    assert [f"SEARCH slurmscope_jobs USING COVERING INDEX {searched}"] * 2 == [plan[0][3] for plan in plans]
+
+
+_NAMES = ("relax", "Relaxed", "scan", "scan_2", "50%", "a/b")
+
+
+@pytest.mark.parametrize("part", ["lax", "SCAN", "_", "%", "/", "nothing", "s"])
+@pytest.mark.parametrize("limits", [{}, {"FEW_NAMES": {"sqlite": 1}}, {"FEW_JOBS": 0}])
+def test_distinct_names_find_the_jobs_that_a_search_of_all_finds(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, part: str, limits: dict[str, Any]
+) -> None:
+    names = [_NAMES[number % len(_NAMES)] for number in range(60)]
+    jobs = [make_record(number, name=name, submit_seconds=START + number) for number, name in enumerate(names)]
+    archive.save([make_unmeasured_report(job) for job in jobs])
+    for name, limit in limits.items():
+        monkeypatch.setattr(list_pages, name, limit)
+    wanted = JobFilter(name_part=part)
+
+    first = archive.list_jobs(EVERYTHING, wanted, limit=7)
+    second = archive.list_jobs(EVERYTHING, wanted, limit=60, after=first.next_key) if first.next_key else None
+
+    expected = [number for number in range(59, -1, -1) if part.lower() in names[number].lower()]
+    assert expected == [row.job_id for page in (first, second) if page for row in page.rows]
+    assert expected[::-1] == [row.job_id for row in archive.list_jobs(EVERYTHING, wanted, limit=60, order=OLDEST).rows]
+    assert (len(expected), False) == archive.count(EVERYTHING, wanted)
+    assert len(expected) == len(archive.list_jobs(EVERYTHING, replace(wanted, partition="batch"), limit=60).rows)
+
+
+@pytest.mark.parametrize("wanted", [JobFilter(), JobFilter(partition="batch"), JobFilter(rule="cpu_idle")])
+@pytest.mark.parametrize("column", [SortColumn.SUBMIT, SortColumn.CORES])
+def test_jobs_with_part_of_a_name_are_found_by_their_names(
+    archive: SqlArchive, wanted: JobFilter, column: SortColumn
+) -> None:
+    jobs = [make_record(number, name=f"run{number % 20}") for number in range(200)]
+    archive.save([make_report(job) for job in jobs])
+    archive.database.refresh_statistics()
+    read: list[tuple[str, Any]] = []
+    event.listen(archive.database._engine, "before_cursor_execute", lambda *given: read.append(given[2:4]))
+
+    found = archive.list_jobs(EVERYTHING, replace(wanted, name_part="N19"), order=ListOrder(column)).rows
+    assert {number for number in range(200) if number % 20 == 19} == {row.job_id for row in found}
+    assert len(found) == archive.count(EVERYTHING, replace(wanted, name_part="N19")).jobs
+
+    searching = [given for given in read if "slurmscope_jobs.name IN" in given[0]]
+    # Without further conditions the jobs are counted by the names alone.
+    assert (1 if wanted == JobFilter() else 2) == len(searching)
+    with archive.database.reading() as connection:
+        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", given).all() for text, given in searching]
+    steps = [[step[3] for step in plan] for plan in plans]
+    assert all(any("INDEX slurmscope_jobs_name (name=?)" in step for step in plan) for plan in steps)
+
+
+def test_many_names_are_no_more_parameters_than_sqlite_takes(archive: SqlArchive) -> None:
+    # As SQLite before 3.32, with fewer names.
+    event.listen(
+        archive.database._engine, "connect", lambda made, _: made.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 700)
+    )
+    archive.save([make_unmeasured_report(make_record(number, name=f"run{number}")) for number in range(710)])
+
+    wanted = JobFilter(name_part="run", partition="batch")
+
+    assert 710 == len(archive.list_jobs(EVERYTHING, wanted, limit=800).rows)
+    assert (710, False) == archive.count(EVERYTHING, wanted)
+    assert 11 == archive.count(EVERYTHING, replace(wanted, name_part="run15")).jobs
+
+
+@pytest.mark.parametrize("wanted", [JobFilter(user="ada"), JobFilter(account="physics")], ids=["user", "account"])
+def test_few_running_jobs_are_not_searched_among_all_jobs(archive: SqlArchive, wanted: JobFilter) -> None:
+    jobs = [make_record(number, submit_seconds=START + number) for number in range(300)]
+    running = [replace(job, state="RUNNING", end_seconds=None) for job in jobs[40:240:100]]
+    archive.save([make_unmeasured_report(job) for job in (*jobs, *running)])
+    archive.database.refresh_statistics()
+    wanted = replace(wanted, is_running=True)
+    (statement,) = pages(EVERYTHING, wanted, None, 15)
+    key = "user" if wanted.user else "account"
+    assert f"slurmscope_jobs_{key}_state ({key}=? AND state=?)" in str(explain(archive, statement))
+    assert [140, 40] == [row.job_id for row in archive.list_jobs(EVERYTHING, wanted).rows]
+
+
+def test_name_that_no_job_has_is_searched_among_names_only(archive: SqlArchive) -> None:
+    archive.save([make_report()])
+    read: list[str] = []
+    event.listen(archive.database._engine, "before_cursor_execute", lambda *given: read.append(given[2]))
+
+    assert () == archive.list_jobs(EVERYTHING, JobFilter(name_part="nothing", state="FAILED")).rows
+    assert JobCount(0) == archive.count(EVERYTHING, JobFilter(name_part="nothing"))
+    assert [] == [statement for statement in read if "slurmscope_jobs" in statement]
 
 
 @pytest.mark.parametrize(

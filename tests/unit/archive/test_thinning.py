@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurmscope.archive import thinning as curve_thinning
+from slurmscope.archive import retention
 from slurmscope.archive.checkpoints import Checkpoints
-from slurmscope.archive.report_coding import THINNED, thin_curves
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.stored_reports import THINNED, thin_curves
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reports.sources import open_archive
 from tests.fakes.reports import START, make_record, make_report
@@ -41,8 +41,8 @@ def test_others_write_while_curves_are_thinned(archive: SqlArchive, monkeypatch:
         Checkpoints(other.database).write_checkpoint("other", "written")
         return thin_curves(body, points)
 
-    monkeypatch.setattr(curve_thinning, "thin_curves", thin)
-    monkeypatch.setattr(curve_thinning, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(retention, "thin_curves", thin)
+    monkeypatch.setattr(retention, "CURVES_AT_ONCE", 3)
     with closing(other):
         assert [JOBS, 0] == [archive.thin_curves(START + DAY, 12) for _ in range(2)]
     assert list(range(1, JOBS + 1)) == _thinned(archive)
@@ -53,7 +53,7 @@ def test_thinning_that_takes_long_goes_on_in_the_next_call(
 ) -> None:
     # By a clock that is read at the begin, after the step before all jobs, and after each job: 6 > 5 after the third.
     ticks = count(step=1.5)
-    monkeypatch.setattr(curve_thinning, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
 
     assert 3 == archive.thin_curves(START + DAY, 12)
     monkeypatch.undo()
@@ -74,7 +74,7 @@ def test_curves_that_cannot_be_thinned_cost_their_own_job_only(
             raise error("odd")
         return thin_curves(body, points)
 
-    monkeypatch.setattr(curve_thinning, "thin_curves", thin)
+    monkeypatch.setattr(retention, "thin_curves", thin)
 
     assert [JOBS, 0] == [archive.thin_curves(START + DAY, 12) for _ in range(2)]
     assert [1, 3, 4, 5, 6, 7] == _thinned(archive)
@@ -83,8 +83,8 @@ def test_curves_that_cannot_be_thinned_cost_their_own_job_only(
 def test_curves_of_jobs_that_are_archived_late_are_thinned_by_the_next_pass(
     archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(curve_thinning, "ROWS_AT_ONCE", 2)
-    monkeypatch.setattr(curve_thinning, "RUNS_AT_ONCE", 3)
+    monkeypatch.setattr(retention, "CURVES_AT_ONCE", 2)
+    monkeypatch.setattr(retention, "LATE_RUNS_AT_ONCE", 3)
     archive.thin_curves(START + DAY, 12)
     late = [make_report(make_record(job, submit_seconds=START)) for job in (21, 22, 23, 24, 25)]
     times = {"submit_seconds": START, "start_seconds": START, "end_seconds": START + 5 * DAY}
@@ -107,7 +107,7 @@ def test_late_curves_that_take_long_go_on_in_the_next_call(
     archive.thin_curves(START + DAY, 12)
     archive.save([make_report(make_record(job, submit_seconds=START)) for job in (21, 22, 23)])
     ticks = count(step=3.0)
-    monkeypatch.setattr(curve_thinning, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
 
     assert 2 == archive.thin_curves(START + 2 * DAY, 12)
     monkeypatch.undo()

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.archive.report_coding import thin_chart, thin_heat_map
+from slurmscope.archive.stored_reports import thin_chart, thin_heat_map
 from slurmscope.jobs.report import Chart, ChartLine, HeatMap
 from slurmscope.jobs.rule import Subject
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import shutil
@@ -185,3 +186,76 @@ def test_flush_waits_for_nobody(tmp_path: Path, archive: SqlArchive) -> None:
         archive.flush()
         # Waiting for the other writer would take the whole timeout of ten seconds.
         assert time.monotonic() - started < ArchiveSettings().timeout
+
+
+@pytest.mark.usefixtures("archive")
+def test_user_is_forgotten_only_when_it_was_confirmed(tmp_path: Path) -> None:
+    def forget(user: str, *flags: str) -> tuple[int, str]:
+        done = run_slurmscope("archive", "forget", user, *flags, "--archive.url", f"{tmp_path}/archive.db")
+        return done.returncode, done.stdout + done.stderr
+
+    owner = make_record(7).user
+
+    assert (0, f"{owner}: 1 ended jobs. Nothing was deleted: repeat with --yes.\n") == forget(owner)
+    assert [7] == jobs_in(tmp_path / "archive.db")
+    assert (0, f"{owner}: deleted: 1 ended jobs\n") == forget(owner, "--yes")
+    assert [] == jobs_in(tmp_path / "archive.db")
+    assert (0, f"{owner}: nothing to delete\n") == forget(owner, "--yes")
+    assert (0, "no\\u001b[1mone: nothing to delete\n") == forget("no\x1b[1mone")
+
+
+@pytest.mark.usefixtures("archive")
+def test_size_is_that_of_the_files_and_their_disk(tmp_path: Path) -> None:
+    done = run_slurmscope("archive", "size", "--json", "--archive.url", f"{tmp_path}/archive.db")
+    result = json.loads(done.stdout)
+
+    on_disk = sum(file.stat().st_size for file in tmp_path.glob("archive.db*"))
+    # The log may grow while the archive is read.
+    assert on_disk / 2 <= result["used_bytes"] <= 2 * on_disk
+    assert abs(result["free_bytes"] - shutil.disk_usage(tmp_path).free) < 1024**3
+    assert (1, result["used_bytes"]) == (result["jobs"], result["bytes_per_job"])
+
+
+@pytest.mark.usefixtures("archive")
+def test_size_is_explained_in_words(tmp_path: Path) -> None:
+    shown = run_slurmscope("archive", "size", "--archive.url", f"{tmp_path}/archive.db").stdout.splitlines()
+
+    assert ["archive:", "growth:", "disk:"] == [line.split()[0] for line in shown]
+    assert ", 1 ended jobs, " in shown[0]
+
+
+def test_archive_that_is_not_there_has_no_size(tmp_path: Path) -> None:
+    done = run_slurmscope("archive", "size", "--archive.url", f"{tmp_path}/archive.db")
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert not list(tmp_path.iterdir())
+
+
+def export(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_slurmscope("archive", "export", *arguments, "--archive.url", f"{folder}/archive.db")
+
+
+@pytest.mark.usefixtures("archive")
+def test_jobs_of_a_period_are_exported_for_xdmod(tmp_path: Path) -> None:
+    # The job ended on 2026-09-21 at 16:13:20 UTC.
+    found = export(tmp_path, "--since", "2026-09-21T16:13:20", "--until", "2026-09-22")
+    after = export(tmp_path, "--until", "2026-09-21T16:13:20")
+
+    assert (0, "") == (found.returncode, found.stderr)
+    assert ["7", "7", "lab", "batch"] == found.stdout.split("|")[:4]
+    assert 1 == len(found.stdout.splitlines())
+    assert (0, "") == (after.returncode, after.stdout)
+
+
+def test_export_is_of_one_cluster(archive: SqlArchive, tmp_path: Path) -> None:
+    archive.save([make_report(make_record(8, cluster="other"))])
+    several, unknown, other = (
+        export(tmp_path),
+        export(tmp_path, "--cluster", "none"),
+        export(tmp_path, "--cluster", "other"),
+    )
+
+    assert (2, 2, 0) == (several.returncode, unknown.returncode, other.returncode)
+    assert "choose one with --cluster: lab, other" in several.stderr
+    assert "no jobs of cluster none" in unknown.stderr
+    assert "8" == other.stdout.split("|")[0]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -176,3 +177,38 @@ def test_settings_that_accept_units_are_shown_with_units(role: str) -> None:
     assert durations == {setting.key for setting in declared if setting.metavar == DURATION}
     assert sizes == {setting.key for setting in declared if setting.metavar == SIZE}
     assert durations or role == "database"
+
+
+def test_files_are_named_before_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('[log]\nlevel = "warn"\n', encoding="utf-8")
+
+    shown = run_here("config", "show", "node", f"--config.file={file}").stdout.splitlines()
+
+    assert f"# configuration file: {file}" == shown[0]
+    assert f'log.level = "warn"  # {file}' in shown
+
+
+def test_settings_without_a_file_say_so() -> None:
+    assert "# configuration file: none" == run_here("config", "show", "node").stdout.splitlines()[0]
+
+
+def test_valid_file_is_reported_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("")
+
+    done = run_here("config", "check", "node", "--json", "--config.file", str(file))
+
+    assert {"valid": True, "files": [str(file)], "error": None} == json.loads(done.stdout)
+    assert 0 == done.returncode
+
+
+def test_error_is_reported_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("[web]\nlisten-adress = ':1'\n")
+
+    done = run_here("config", "check", "node", "--json", "--config.file", str(file))
+
+    report = json.loads(done.stdout)
+    assert (2, "", False) == (done.returncode, done.stderr, report["valid"])
+    assert "listen-adress" in report["error"]

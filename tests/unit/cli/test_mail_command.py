@@ -18,7 +18,9 @@ from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.reports.sources import open_archive
 from tests.fakes.command_line import run_here
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
+from tests.fakes.prometheus_server import FakePrometheus, vector
 from tests.fakes.reports import make_record, make_report
+from tests.fakes.scripted_server import scripted_server
 from tests.fakes.slurm_scripts import make_commands
 
 ENDED = "Ended, Run time 02:00:00, COMPLETED, ExitCode 0"
@@ -214,3 +216,56 @@ def test_command_for_a_task_names_the_cluster_if_there_are_several(
 
     commands = ["slurmscope report 15_1", "slurmscope report 15_1 -M beta"]
     assert commands == [body_of(mail).rstrip().partition("its own report: ")[2] for mail in mailbox.mails]
+
+
+@pytest.mark.parametrize("words", [("12",), ("-s", f"Slurm Job_id=12 Name=relax {ENDED}", "ada", "--wait", "0")])
+def test_dry_run_prints_the_mail_and_sends_nothing(
+    mailbox: Mailbox, shared_archive: Path, slurm: Path, words: tuple[str, ...]
+) -> None:
+    done = _mail(mailbox, shared_archive, slurm, *words, "--dry-run")
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert [] == mailbox.mails
+    lines = done.stdout.splitlines()
+    assert "To: ada@example.org" == lines[1]
+    assert lines[2].startswith("Subject: ")
+    assert "Also attached: the report as HTML, 12_summary.pdf" == lines[3]
+    assert "Nothing was sent." == lines[-1]
+    assert any("https://jobs.example.org" in line for line in lines)
+    sent = _mail(mailbox, shared_archive, slurm, *words)
+    assert 0 == sent.returncode
+    body = [line.rstrip() for line in body_of(_only(mailbox)).splitlines() if not line.startswith("  Made by")]
+    shown = [line.rstrip() for line in lines[5:-1] if not line.startswith("  Made by")]
+    assert [line for line in body if line] == [line for line in shown if line]
+
+
+def test_stuck_jobs_need_prometheus(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+    done = _mail(mailbox, shared_archive, slurm, "--stuck")
+
+    assert (2, []) == (done.returncode, mailbox.mails)
+    assert "alerts are read from Prometheus: set prometheus.url" in done.stderr
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_stuck_job_that_cannot_be_read_is_reported(
+    mailbox: Mailbox, shared_archive: Path, tmp_path: Path, dry_run: tuple[str, ...]
+) -> None:
+    slurm = make_commands(tmp_path / "bin", {"sacct": "echo 'slurmdbd is away' >&2; exit 1"})
+    prometheus = FakePrometheus([vector(({"slurm_job": "99", "cluster": "lab"}, (1790000000, "1")))])
+
+    with scripted_server(prometheus.handle) as url:
+        done = _mail(mailbox, shared_archive, slurm, "--stuck", "--prometheus.url", url, *dry_run)
+
+    assert (1, "", []) == (done.returncode, done.stdout, mailbox.mails)
+    assert done.stderr.startswith("job 99: not sent: ")
+    assert "slurmdbd is away" in done.stderr
+
+
+@pytest.mark.parametrize("other", [("12",), ("--to", "me@example.org"), ("-M", "lab"), ("-s", "Slurm Job_id=12")])
+def test_stuck_jobs_are_chosen_by_alerts_alone(
+    mailbox: Mailbox, shared_archive: Path, slurm: Path, other: tuple[str, ...]
+) -> None:
+    done = _mail(mailbox, shared_archive, slurm, "--stuck", *other)
+
+    assert (True, []) == (bool(done.returncode), mailbox.mails)
+    assert "--stuck mails the owners of all stuck jobs" in done.stderr

@@ -16,7 +16,10 @@ from tests.processes import PATIENCE_SECONDS
 _PROGRAM = """
 import sys
 sys.prefix = {prefix}
-for name in ("bcrypt", "fastapi", "jinja2", "msgspec", "psycopg", "pymysql", "sqlalchemy", "typst", "uvicorn", "yaml"):
+for name in (
+    "bcrypt", "fastapi", "h11", "jinja2", "msgspec", "psycopg", "pymysql", "python_multipart", "sqlalchemy",
+    "starlette", "typst", "uvicorn", "yaml",
+):
     sys.modules[name] = None
 from slurmscope.cli import main
 main(sys.argv[1:])
@@ -67,6 +70,17 @@ def test_report_on_the_terminal_needs_no_extra(tmp_path: Path) -> None:
     assert done.stderr.startswith(
         "slurmscope: job 7 was not found, or you may not see it; check the job ID; there is no readable archive"
     )
+
+
+@pytest.mark.parametrize("arguments", [("size",), ("forget", "ada"), ("export",)])
+def test_archive_needs_the_extra_reports(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "archive.db"
+    file.touch()
+
+    done = _run("archive", *arguments, "--archive.url", str(file))
+
+    assert 2 == done.returncode
+    assert done.stderr.startswith("slurmscope: the archive of jobs needs the extra 'reports': ")
 
 
 def test_lustre_statistics_need_the_extra_reports(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_table_has_the_cluster_if_there_are_several(flags: tuple[str, ...]) -> N
     assert re.fullmatch(r"The report of one job: slurmscope report 471[13] -M (alpha|beta)", both[-1])
     one = run_here("report", "4711,4713", "-M", "beta", *flags).stdout.splitlines()
     assert re.fullmatch(r"The report of one job: slurmscope report 471[13] -M beta", one[-1])
-    assert ["Job", "State"] == one[0].split()[:2]
+    assert ["Job", "Name"] == one[0].split()[:2]
     assert ["4711", "4713"] == sorted(line.split()[0] for line in one[1:3])
 
 
@@ -117,7 +117,7 @@ def test_last_job_is_that_of_the_chosen_cluster(tmp_path: Path) -> None:
     archive.close()
     slurm = make_commands(tmp_path / "bin", {"sacct": "exit 0"})
     flags = ("--archive.url", f"{tmp_path}/archive.db", "--slurm.bin-path", str(slurm))
-    names = [run_here("report", "last", *chosen, *flags).stdout.split()[3] for chosen in ((), ("-M", "beta"))]
+    names = [run_here("report", "last", *chosen, *flags).stdout.split()[2] for chosen in ((), ("-M", "beta"))]
     assert ["on-alpha", "on-beta"] == names
 
 

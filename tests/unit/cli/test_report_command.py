@@ -316,7 +316,7 @@ def test_jobs_that_are_not_there_are_reported(shared_archive: Path, slurm: Path)
 
 
 def test_findings_come_before_facts_and_times_are_local(shared_archive: Path) -> None:
-    text = _run_raw(shared_archive, "12", environment={"TZ": "JST-9"}).decode()
+    text = _run_raw(shared_archive, "12", "--full", environment={"TZ": "JST-9"}).decode()
 
     assert text.index("WARNING: ") < text.index("Use of requested resources") < text.index("Submitted as")
     assert re.search(r"Submitted +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d JST\n", text)
@@ -374,3 +374,20 @@ def test_stored_script_is_shown_and_checked(shared_archive: Path, tmp_path: Path
     ):
         done = run_here("report", *arguments, "--script", *flags)
         assert (2, "", True) == (done.returncode, done.stdout, done.stderr.startswith(f"slurmscope: {message}"))
+
+
+def test_summary_of_a_job_fits_a_terminal_and_the_whole_report_is_longer(shared_archive: Path) -> None:
+    brief, full = (_run_in_terminal(shared_archive, "12", *options) for options in ((), ("--full",)))
+
+    assert len(brief.splitlines()) <= 24 < len(full.splitlines())
+    assert "slurmscope report 12 --full" in brief
+    assert "Use of requested resources" in full
+
+
+@pytest.mark.parametrize("chosen", ["last", "12", "12_[1-2]", "me"])
+def test_user_without_slurm_is_pointed_to_the_portal(tmp_path: Path, chosen: str) -> None:
+    done = run_here("report", chosen, "--slurm.bin-path", str(tmp_path))
+
+    assert 2 == done.returncode
+    assert "--portal.url" in done.stderr
+    assert "sacct was not found" in done.stderr

@@ -143,7 +143,8 @@ def test_daemon_that_is_left_runs_on_and_is_counted_until_the_end(tmp_path: Path
     report = report_of(tmp_path, *python(DAEMON))
 
     assert 1 == report["run"]["processes_left"]
-    assert 0.3 <= report["summary"]["cpu"]["time"]["used"] < 2 * 0.3
+    # The last sample of one that runs on is of a clock tick before.
+    assert 0.29 <= report["summary"]["cpu"]["time"]["used"] < 2 * 0.3
 
 
 # These children are not waited for: what they used is known from samples alone.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -94,6 +95,30 @@ def test_list_shows_whose_what_for_and_when_but_no_token(tmp_path: Path, databas
     assert expected == [line.split() for line in done.stdout.splitlines()[1:]]
     assert first not in done.output
     assert second not in done.output
+
+
+def test_token_that_is_there_is_not_created_again(tmp_path: Path, database: Database) -> None:
+    wanted = ("--name", "prometheus", "--role", "support", "--purpose", "scrape", "--if-missing")
+
+    assert ["", ""] == [create(tmp_path, *wanted) and "", create(tmp_path, *wanted)]
+    assert 1 == len(TokenStore(database).list_tokens())
+
+
+def test_other_purpose_or_expired_token_does_not_count(tmp_path: Path, database: Database) -> None:
+    TokenStore(database).create("ada", ViewerRole.USER, purpose="", expires_seconds=int(time.time()) - 1)
+
+    for arguments in ((), ("--purpose", "notebook"), ("--role", "support")):
+        assert create(tmp_path, "--name", "ada", "--if-missing", *arguments)
+
+
+def test_list_as_json_has_ids_for_scripts(tmp_path: Path, database: Database) -> None:
+    create(tmp_path, "--name", "ada", "--purpose", "notebook")
+
+    (token,) = json.loads(invoke(tmp_path, "token", "list", "--json").stdout)
+
+    assert (1, "ada", "user", "notebook", None) == tuple(
+        token[key] for key in ("token_id", "name", "role", "purpose", "expires_seconds")
+    )
 
 
 def test_escape_codes_in_the_list_are_spelled_out(tmp_path: Path, database: Database) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.cluster.checks import check_slurm
+from slurmscope.cluster.exporter import check_slurm
 from slurmscope.core.check import Check
 from slurmscope.core.errors import CommandMissing, CommandTimedOut
 from slurmscope.slurm.munge import find_munge_socket
@@ -55,8 +55,9 @@ def test_clock_skew_is_reported(skew_seconds: int, words: str) -> None:
 def test_wrong_bin_path_is_reported_with_its_flag() -> None:
     checks = check({})
 
-    assert [False, False] == [one.is_good for one in checks.values()]
-    assert all("--slurm.bin-path" in one.advice for one in checks.values())
+    assert ["Slurm commands"] == list(checks)
+    assert not checks["Slurm commands"].is_good
+    assert "--slurm.bin-path" in checks["Slurm commands"].advice
 
 
 def test_munge_that_is_down_is_reported_and_ends_the_checks(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from slurmscope.cli.roles import all_collectors, feature_metrics
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.feature import OpenFeatures
+from slurmscope.http.server.app import Audience
 from tests.fakes.exporters import load_role, open_role
 from tests.fakes.slurm_scripts import make_commands
 
@@ -68,19 +69,19 @@ def open_readings(folder: Path, scontrol: str, **settings: str) -> OpenFeatures:
 def test_unknown_private_data_hides_all_that_it_could_hide(tmp_path: Path, scontrol: str) -> None:
     readings = open_readings(tmp_path, scontrol, timeout="1s")
 
-    assert USER_LABELS <= readings.hidden_labels(time.monotonic() + 0.2)
+    assert USER_LABELS <= readings.hidden_labels(time.monotonic() + 0.2, Audience.ADMITTED)
 
 
 def test_known_private_data_hides_only_what_it_names(tmp_path: Path) -> None:
     readings = open_readings(tmp_path, "printf 'PrivateData = accounts\n'")
 
-    assert {"account"} == readings.hidden_labels(time.monotonic() + 30)
+    assert {"account"} == readings.hidden_labels(time.monotonic() + 30, Audience.ADMITTED)
 
 
 def test_ignored_private_data_hides_nothing_and_is_not_read(tmp_path: Path) -> None:
     readings = open_readings(tmp_path, "exit 1", private_data="ignore")
 
-    assert not readings.hidden_labels(time.monotonic() + 30)
+    assert not readings.hidden_labels(time.monotonic() + 30, Audience.ADMITTED)
     assert 0 == readings.readings["config"].attempts
 
 
@@ -91,18 +92,18 @@ def test_private_data_is_known_when_other_sources_use_up_the_deadline(tmp_path: 
 
     readings.request(("controllers",))
 
-    assert not readings.hidden_labels(until)
+    assert not readings.hidden_labels(until, Audience.ADMITTED)
     assert readings.read(("controllers",), until)["controllers"].error
 
 
 def test_private_data_is_read_again_soon_after_a_failure(tmp_path: Path) -> None:
     script = f"[ -e {tmp_path}/up ] && printf 'PrivateData = none\n'"
     readings = open_readings(tmp_path, script, poll_limit="0.1s")
-    assert readings.hidden_labels(time.monotonic() + 30)
+    assert readings.hidden_labels(time.monotonic() + 30, Audience.ADMITTED)
 
     (tmp_path / "up").touch()
     give_up = time.monotonic() + 30
-    while readings.hidden_labels(time.monotonic() + 5) and time.monotonic() < give_up:
+    while readings.hidden_labels(time.monotonic() + 5, Audience.ADMITTED) and time.monotonic() < give_up:
         time.sleep(0.05)
 
-    assert not readings.hidden_labels(time.monotonic() + 5)
+    assert not readings.hidden_labels(time.monotonic() + 5, Audience.ADMITTED)

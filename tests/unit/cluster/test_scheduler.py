@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.cluster.rpc import MessageRpcs, RpcQueue, UserRpcs
-from slurmscope.cluster.scheduler import COLLECTOR
-from slurmscope.cluster.sdiag import Diag, parse_diag
+from slurmscope.cluster.scheduler import COLLECTOR, Diag, parse_diag
 from slurmscope.exporter.collector import NoOptions
 from slurmscope.metrics.family import MetricKind, Samples
 from slurmscope.metrics.guard import Guard

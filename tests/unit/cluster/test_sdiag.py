@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.cluster.rpc import MessageRpcs, RpcQueue, UserRpcs
-from slurmscope.cluster.scheduler import COLLECTOR
-from slurmscope.cluster.sdiag import Diag, parse_diag
+from slurmscope.cluster.scheduler import COLLECTOR, Diag, parse_diag
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.exporter.collector import NoOptions
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.core.backoff import backoff_seconds, random_share
+from slurmscope.core.rate_limit import backoff_seconds, random_share
 
 
 @pytest.mark.parametrize(

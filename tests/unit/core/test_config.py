@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from slurmscope.core.config import Config, load, parse_path
+from slurmscope.core.config import Config, find_files, load, parse_path, read_password
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.settings import Section, one_of, setting
 from slurmscope.core.units import parse_positive_seconds
@@ -36,7 +38,7 @@ def load_garden(
 ) -> Config:
     file = tmp_path / "slurmscope.toml"
     file.write_text(text, encoding="utf-8")
-    return load(SECTIONS, flags=flags or {}, environment=environment or {}, file=file)
+    return load(SECTIONS, flags=flags or {}, environment=environment or {}, files=[file])
 
 
 def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_keys_of_other_roles_are_no_mistake(tmp_path: Path) -> None:
     file = tmp_path / "shared.toml"
     file.write_text("[pond]\ndepth = 2\n", encoding="utf-8")
 
-    load(SECTIONS, flags={}, environment={}, file=file, other_keys=lambda: ["pond.depth"])
+    load(SECTIONS, flags={}, environment={}, files=[file], other_keys=lambda: ["pond.depth"])
 
 
 @pytest.mark.parametrize(
@@ -175,10 +177,10 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
 
 def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent.toml cannot be read: No such file"):
-        load(SECTIONS, flags={}, environment={}, file=tmp_path / "absent.toml")
+        load(SECTIONS, flags={}, environment={}, files=[tmp_path / "absent.toml"])
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"binary.toml is not UTF-8 text"):
-        load(SECTIONS, flags={}, environment={}, file=tmp_path / "binary.toml")
+        load(SECTIONS, flags={}, environment={}, files=[tmp_path / "binary.toml"])
 
 
 def test_a_role_can_have_its_own_default() -> None:
@@ -192,3 +194,122 @@ def test_truth_is_read_from_the_environment_in_many_words(tmp_path: Path, word: 
     environment = {"SLURMSCOPE_GARDEN_IS_GREEN": word}
 
     assert expected is load_garden(tmp_path, environment=environment).of(Garden).is_green
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home folder with an empty folder for configuration files."""
+    (tmp_path / "home" / ".config" / "slurmscope").mkdir(parents=True)
+    return tmp_path / "home"
+
+
+def user_file(home: Path, name: str) -> Path:
+    return home / ".config" / "slurmscope" / name
+
+
+def test_file_of_a_user_overrides_single_keys_of_the_site(tmp_path: Path, home: Path) -> None:
+    site, own = tmp_path / "node.toml", user_file(home, "node.toml")
+    site.write_text('[garden]\ntree-count = 5\nfruit = "pear"\n', encoding="utf-8")
+    own.write_text("[garden]\ntree-count = 7\n", encoding="utf-8")
+
+    files = find_files("node", home=str(home), system=tmp_path, is_root=False)
+    config = load(SECTIONS, flags={}, environment={}, files=files)
+
+    assert (site, own) == config.files
+    assert (7, "pear") == (config.of(Garden).tree_count, config.of(Garden).fruit)
+    assert [str(own), str(site)] == [config.values[f"garden.{key}"].origin for key in ("tree-count", "fruit")]
+
+
+def test_wrong_key_is_reported_with_the_file_that_has_it(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text("[garden]\ntree-count = 5\n", encoding="utf-8")
+    bad.write_text("[garden]\nmoon = 5\n", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"bad\.toml: unknown key 'garden.moon'"):
+        load(SECTIONS, flags={}, environment={}, files=[bad, good])
+
+
+def test_root_reads_no_file_of_a_home_folder(tmp_path: Path, home: Path) -> None:
+    user_file(home, "node.toml").touch()
+
+    assert () == find_files("node", home=str(home), system=tmp_path, is_root=True)
+    assert () == find_files("node", home="", system=tmp_path, is_root=False)
+    assert () == find_files("node", home="relative", system=tmp_path, is_root=False)
+
+
+def test_own_file_comes_before_that_of_another_service(tmp_path: Path) -> None:
+    (tmp_path / "portal.toml").touch()
+    assert (tmp_path / "portal.toml",) == find_files("report", "portal", system=tmp_path)
+
+    (tmp_path / "report.toml").touch()
+    assert (tmp_path / "report.toml",) == find_files("report", "portal", system=tmp_path)
+
+
+def test_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "node.toml")
+
+    with pytest.raises(ConfigError, match="not a regular file"):
+        find_files("node", system=tmp_path)
+
+
+def test_loop_of_links_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").symlink_to(tmp_path / "node.toml")
+
+    with pytest.raises(ConfigError, match="cannot be read: Too many levels of symbolic links"):
+        find_files("node", system=tmp_path)
+
+
+def test_file_that_every_user_may_write_is_refused_in_a_home_folder(tmp_path: Path, home: Path) -> None:
+    own = user_file(home, "node.toml")
+    own.touch()
+    own.chmod(0o644 | stat.S_IWOTH)
+
+    with pytest.raises(ConfigError, match="can be changed by another user"):
+        find_files("node", home=str(home), system=tmp_path, is_root=False)
+
+
+def test_file_that_every_user_may_write_is_refused_in_the_system_folder(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").touch()
+    (tmp_path / "node.toml").chmod(0o666)
+
+    with pytest.raises(ConfigError, match="can be changed by another user"):
+        find_files("node", system=tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_file_of_another_user_is_refused_in_a_home_folder(tmp_path: Path, home: Path) -> None:
+    user_file(home, "node.toml").touch()
+    os.chown(user_file(home, "node.toml"), 65534, 65534)
+
+    with pytest.raises(ConfigError, match="can be changed by another user"):
+        find_files("node", home=str(home), system=tmp_path, is_root=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_home_that_the_user_may_not_enter_has_no_file(home: Path) -> None:
+    user_file(home, "node.toml").touch()
+    home.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        # As runuser -u slurmscope leaves HOME=/root.
+        assert () == find_files("node", home=str(home), system=Path("/nonexistent"), is_root=False)
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "No such file"), (b"", "empty"), (b"\n", "empty"), (b"x" * 5000, "longer"), (b"\xff\xfe", "UTF-8")],
+)
+def test_unusable_password_file_is_reported(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    if content is not None:
+        (tmp_path / "password").write_bytes(content)
+
+    with pytest.raises(ConfigError, match=reason):
+        read_password(tmp_path / "password")
+
+
+def test_password_is_the_first_line(tmp_path: Path) -> None:
+    (tmp_path / "password").write_bytes(b" a b \r\nsomething else\n")
+
+    assert " a b " == read_password(tmp_path / "password")

@@ -47,12 +47,25 @@ def test_bucket_is_dropped_once_it_is_full() -> None:
     clock = Time()
     buckets = TokenBuckets(0.1, 2, clock=clock)
     buckets.take("a")
-    clock.now += 19.0
+    clock.now += 9.0
     buckets.take("b")
     assert 2 == len(buckets)
     clock.now += 2.0
     buckets.take("b")
     assert 1 == len(buckets)
+
+
+def test_what_is_spent_beyond_the_burst_is_owed_up_to_a_limit() -> None:
+    clock = Time()
+    buckets = TokenBuckets(2.0, 3, clock=clock)
+    buckets.spend(8.0, "b", most_debt=1.0)
+    buckets.spend(8.0, "a")
+    assert [-5.0, -1.0, 3.0] == [buckets.left(key) for key in "abc"]
+    clock.now += 3.0
+    assert [1.0, 3.0] == [buckets.left(key) for key in "ab"]
+    # The one that is full again is forgotten, but not the one that owed more.
+    buckets.take("c")
+    assert 2 == len(buckets)
 
 
 def test_beyond_the_limit_the_key_used_longest_ago_is_dropped() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slurmscope.core.units import (
     DAY_SECONDS,
     format_duration,
+    format_hours,
     format_number,
     format_size,
     parse_bytes,
@@ -154,3 +155,14 @@ def test_time_limit_is_parsed_as_sbatch_does(text: str, seconds: int) -> None:
 def test_wrong_time_limit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time limit such as"):
         parse_time_limit(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (None, "not measured"), (0.0, "0"), (10.0, "under 0.01"), (36.0, "0.01"), (3600.0, "1"), (5400.0, "1.5"),
+        (44_280.0, "12.3"), (7.2e6, "2,000"),
+    ],
+)  # fmt: skip
+def test_hours_of_cores_are_never_shown_as_zero_unless_they_are(seconds: float | None, expected: str) -> None:
+    assert expected == format_hours(seconds)

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
+
+import pytest
 
 from slurmscope.core.check import Check
 from slurmscope.exporter.doctor import check_certificate
+from slurmscope.http.server.gate import open_gate
 from tests.requirements import require_program
 
 
@@ -60,3 +64,16 @@ def test_plain_http_has_no_certificate(tmp_path: Path) -> None:
     file.write_text("")
 
     assert [] == check(None) + check(file)
+
+
+@pytest.mark.parametrize("days", ["2", "-1"])
+def test_expiry_is_exported_also_after_it_has_passed(days: str, tmp_path: Path) -> None:
+    file = make_certificate(tmp_path, "-days", days)
+    argv = [require_program("openssl"), "x509", "-enddate", "-noout", "-in", str(tmp_path / "a.pem")]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    tls = open_gate(file)().tls
+
+    ends = datetime.strptime(said.strip(), "notAfter=%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
+    assert tls is not None
+    assert ends.timestamp() == tls.expiry_seconds

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.core.check import Check
+from slurmscope.core.check import Check, find_root_cause
 from slurmscope.core.errors import CommandMissing, TruncatedArrays
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.doctor import examine
@@ -71,3 +71,24 @@ def test_advice_of_a_reading_comes_before_that_for_the_reason_except_for_bugs() 
     assert "no metrics of lustre: check --prometheus.url" == lustre.advice
     assert "no metrics of other: run the command by hand" in other.advice
     assert "no metrics of traces: report it as a bug" in traces.advice
+
+
+def test_cause_to_begin_with_is_the_one_that_others_follow_from() -> None:
+    def failed(name: str) -> Check:
+        return Check(name=name, is_good=False, message="", advice="")
+
+    good = Check(name="disk", is_good=True, message="")
+    checks = [failed("reading jobs"), good, failed("clock"), failed("munge")]
+
+    assert checks[3] is find_root_cause(checks)
+    assert checks[0] is find_root_cause([checks[0], failed("reading nodes")])
+    assert find_root_cause([good, failed("munge")]) is None
+
+
+def test_what_is_good_and_has_advice_or_was_not_checked_is_a_note() -> None:
+    def status(advice: str = "", *, is_good: bool = True, is_note: bool = False) -> str:
+        return Check(name="a", is_good=is_good, message="", advice=advice, is_note=is_note).status
+
+    assert ["ok", "note", "note", "failed"] == [
+        status(), status("do"), status(is_note=True), status("do", is_good=False)
+    ]  # fmt: skip

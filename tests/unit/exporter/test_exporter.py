@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
+import bcrypt
 import pytest
 
 from slurmscope.cli.roles import all_collectors
@@ -17,6 +19,8 @@ from slurmscope.exporter.feature import Feature, Host, Running, open_features
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.settings import exporter_sections
 from slurmscope.http.server.app import ScrapeRequest
+from slurmscope.http.server.response import text_response
+from slurmscope.http.server.server import Server
 
 COLLECTORS = all_collectors(Role.NODE)
 
@@ -110,3 +114,18 @@ def test_features_that_were_opened_are_closed_if_a_later_one_cannot_be_opened() 
         open_features(features, Role.NODE, load_defaults(), {})
 
     assert 1 == part.closed
+
+
+def test_reload_accepts_that_the_web_configuration_protects_less(tmp_path: Path) -> None:
+    web = tmp_path / "web.yml"
+    web.write_text(f"basic_auth_users: {{alice: {bcrypt.hashpw(b'secret', bcrypt.gensalt(4)).decode()}}}\n")
+    running = RunningExporter(make_exporter(Part().open, load_defaults), load_defaults())
+    server = Server(lambda _: text_response(200, ""), config_file=web)
+    running.watch_server(server)
+    web.write_text("# nobody\n")
+    refused = server.is_config_good
+
+    running.reload()
+
+    assert [False, True] == [refused, server.is_config_good]
+    server.close()

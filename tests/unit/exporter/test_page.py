@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from slurmscope.core.errors import CommandTimedOut
+from slurmscope.core.log import RepeatFilter
 from slurmscope.exporter.collector import Collector, NoOptions, Role
 from slurmscope.exporter.feature import OpenFeatures, Running
 from slurmscope.exporter.page import Busy, EnabledCollector, PageService
@@ -23,6 +24,7 @@ from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
 from tests.fakes.exporters import open_readings
+from tests.processes import until
 
 APPLES = gauge("apples", "Apples.", "kind")
 PEARS = gauge("pears", "Pears.")
@@ -127,6 +129,23 @@ def test_undeclared_metric_is_not_served() -> None:
 
     assert {} == values(page, "stray")
     assert {("apples",): 0} == values(page, "slurmscope_collector_success")
+
+
+def test_failures_of_a_collector_are_logged_once_for_each_type_of_error(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caplog.handler, "filters", [RepeatFilter().is_wanted])
+    errors = iter((KeyError("red"), KeyError("green"), ValueError("blue"), KeyError("red")))
+
+    def raise_next(options: NoOptions, *, apples: int) -> Iterator[Family]:
+        raise next(errors)
+
+    service = make_service([enabled("apples", "apples", raise_next)], apples=lambda: 1)
+    for _ in range(4):
+        _, is_success = service.expose_once(Format.TEXT)
+        assert {"apples": False} == is_success
+
+    assert [KeyError, ValueError] == [record.exc_info[0] for record in caplog.records if record.exc_info]
 
 
 def test_failing_source_shows_no_zero_and_is_counted() -> None:
@@ -237,7 +256,7 @@ def test_hidden_labels_hide_their_metrics_at_once() -> None:
     hidden: set[str] = set()
 
     reading = SharedReading("apples", lambda: {"red": 1}, interval_seconds=3600)
-    readings = OpenFeatures(Running(readings=(reading,), hidden_labels=lambda _: frozenset(hidden)))
+    readings = OpenFeatures(Running(readings=(reading,), hidden_labels=lambda _, __: frozenset(hidden)))
     service = PageService(
         [enabled("apples", "apples", collect_apples)], readings, guard=Guard(), self_families=lambda _: ()
     )
@@ -293,3 +312,30 @@ def test_once_returns_which_collectors_succeeded() -> None:
 
     assert {(): 4} == values(page, "pears")
     assert {"apples": False, "pears": True} == is_success
+
+
+def test_client_that_wants_ever_other_pages_delays_no_other_client() -> None:
+    built: list[str] = []
+
+    def collect_slowly(options: NoOptions, *, apples: dict[str, int]) -> Iterator[Family]:
+        built.append(threading.current_thread().name)
+        time.sleep(0.05)
+        yield from collect_apples(options, apples=apples)
+
+    names = [f"c{number}" for number in range(30)]
+    service = make_service([enabled(name, "apples", collect_slowly) for name in names], apples=lambda: {"red": 1})
+
+    def get(group: str, *include: str) -> None:
+        b"".join(service.scrape(ScrapeRequest(include=frozenset(include), group=group, deadline_seconds=60)))
+
+    hostile = [threading.Thread(target=get, args=("hostile", name), name="hostile") for name in names[1:]]
+    for thread in hostile:
+        thread.start()
+    until(lambda: built)
+    prometheus = threading.Thread(target=get, args=("prometheus", names[0]), name="prometheus")
+    prometheus.start()
+    for thread in (*hostile, prometheus):
+        thread.join(60)
+
+    # The one that is being built, and one that may begin before the thread waits; not all twenty-nine.
+    assert built.index("prometheus") <= 4

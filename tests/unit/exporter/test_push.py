@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import delete_from_gateway, push_to_gateway
 
 from slurmscope.core.errors import ConfigError, OutputError
-from slurmscope.exporter.push import PushGateway, _group_path
+from slurmscope.exporter.outputs import PushGateway, _group_path
 from tests.fakes.scripted_server import read_whole_request, scripted_server
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)

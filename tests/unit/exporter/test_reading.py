@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from slurmscope.core.clock import Clock
-from slurmscope.core.errors import CommandTimedOut
+from slurmscope.core.errors import CommandRefused, CommandTimedOut
+from slurmscope.core.log import RepeatFilter
 from slurmscope.exporter.reading import SharedReading
 from tests.fakes.exporters import open_readings
 
@@ -102,6 +104,21 @@ def test_errors_are_throttled_and_counted_by_reason(source: FakeSource, fake_tim
     assert 1 == source.reads
     assert {"timeout": 1} == reading.errors
     assert "squeue was killed after 8 s" == reading.wait(0).error
+
+
+def test_each_reason_of_failures_is_logged_once_an_hour_and_their_end(
+    source: FakeSource, fake_time: FakeTime, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caplog.handler, "filters", [RepeatFilter().is_wanted])
+    reading = make(source, fake_time)
+    timeout, refused = CommandTimedOut(["squeue"], "too slow"), CommandRefused(["squeue"], "no permission")
+    with caplog.at_level(logging.INFO):
+        for source.error in (timeout, timeout, refused, timeout, None, None):
+            get(reading)
+            fake_time.now += 10
+
+    logged = [record.__dict__["fields"].get("reason", record.message) for record in caplog.records]
+    assert ["timeout", "refused", "reading works again"] == logged
 
 
 def test_last_good_value_outlives_a_failure_and_then_is_withheld(source: FakeSource, fake_time: FakeTime) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.core.errors import OutputError
-from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
+from slurmscope.exporter.outputs import remove_stale_parts, write_textfile
 from tests.leftovers import nothing_left
 
 OLD = b"slurm_up 1\n"
@@ -129,7 +129,7 @@ FULL_DISK = """
 import json, os, sys
 from pathlib import Path
 from slurmscope.core.errors import OutputError
-from slurmscope.exporter.textfile import remove_stale_parts, write_textfile
+from slurmscope.exporter.outputs import remove_stale_parts, write_textfile
 
 page = Path(sys.argv[1]) / "slurm.prom"
 
@@ -193,7 +193,7 @@ class TestPageIsNeverHalf:
     def test_killed_writer_leaves_the_old_or_the_new_page(self, page: Path) -> None:
         page.write_bytes(self.PAGES[0])
         program = (
-            "import sys\nfrom pathlib import Path\nfrom slurmscope.exporter.textfile import write_textfile\n"
+            "import sys\nfrom pathlib import Path\nfrom slurmscope.exporter.outputs import write_textfile\n"
             "print('ready', flush=True)\n"
             "while True:\n"
             "    for line, count in ((b'a 1\\n', 100_000), (b'b 2\\n', 150_000)):\n"
@@ -228,7 +228,7 @@ class TestStaleParts:
     def test_part_of_a_real_killed_write_is_recognised(self, page: Path) -> None:
         program = (
             "import os, signal, sys\nfrom pathlib import Path\n"
-            "from slurmscope.exporter.textfile import write_textfile\n"
+            "from slurmscope.exporter.outputs import write_textfile\n"
             "write_textfile(Path(sys.argv[1]), (os.kill(os.getpid(), signal.SIGKILL) for _ in range(1)))\n"
         )
         subprocess.run([sys.executable, "-c", program, str(page)], check=False, timeout=60)

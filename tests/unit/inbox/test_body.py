@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gzip
+import math
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -106,6 +108,10 @@ def test_protobuf_is_parsed_as_text_would_be() -> None:
         pb.delimited(pb.block(1, b"\xff")),
         pb.delimited(pb.block(1, "g") + pb.number(3, 1) + pb.number(4, 1)),
         pb.delimited(pb.block(1, "g") + pb.block(3, "x")),
+        pb.delimited(pb.block(1, "g") + pb.double(3, math.inf)),
+        pb.delimited(pb.block(1, "g") + pb.double(3, math.nan)),
+        pb.delimited(pb.block(1, "g") + pb.double(3, -1)),
+        pb.family("g", pb.GAUGE, pb.simple(pb.GAUGE, 1, **{f"l{n}": "" for n in range(101)})),
         pb.delimited(b"\x0b"),
         b"\x80" * 20,
         b"a 1\n",
@@ -113,6 +119,16 @@ def test_protobuf_is_parsed_as_text_would_be() -> None:
 )
 def test_protobuf_that_is_not_valid_is_refused(body: bytes) -> None:
     assert (400, "format") == refused(body, content_type=pb.CONTENT_TYPE)
+
+
+def test_buckets_beyond_the_limit_take_no_memory() -> None:
+    body = pb.family("h", pb.HISTOGRAM, pb.metric(pb.HISTOGRAM, b"\x1a\0" * 100_000))
+    tracemalloc.start()
+    try:
+        assert (400, "format") == refused(body, content_type=pb.CONTENT_TYPE)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(body)
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.binary(max_size=300), st.sampled_from(["", "gzip"]), st.sampled_from(["", pb.CONTENT_TYPE]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import threading
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
@@ -15,8 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from slurmscope.http.server.request import HttpRequest
+from slurmscope.inbox.inbox import PushEndpoint
 from slurmscope.inbox.store import InboxSettings
-from tests.fakes.push_inbox import RunningInbox, open_inbox
+from tests.fakes.push_inbox import RunningInbox, open_inbox, open_store
+from tests.processes import until
 
 X = frozenset({("job", "x")})
 
@@ -69,6 +73,27 @@ def test_too_large_a_body_is_not_read() -> None:
         assert 413 == inbox.send("PUT", "/metrics/job/x", Content_Length="641").status
         assert 200 == inbox.send("PUT", "/metrics/job/x", b"abcdefg 1\n" + b"#" * 629 + b"\n").status
         assert {"too_large": 1} == inbox.store.refused
+
+
+def test_clients_that_push_much_take_turns_with_others() -> None:
+    store = open_store(clock=iter(range(1, 99)).__next__)
+    endpoint = PushEndpoint(store)
+
+    def push(group: str, job: str) -> None:
+        request = HttpRequest(method="PUT", path=f"/metrics/job/{job}", headers={}, peer="127.0.0.1", group=group)
+        assert 200 == endpoint.answer(request).status
+
+    assert endpoint._turns.acquire("another", 0)
+    pushes = [("much", "1"), ("much", "2"), ("much", "3"), ("little", "4")]
+    threads = [threading.Thread(target=push, args=each) for each in pushes]
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        until(lambda number=number: len(endpoint._turns._turns.waiting) == number)  # type: ignore[misc]
+    endpoint._turns.release()
+    for thread in threads:
+        thread.join(60)
+
+    assert ["1", "4", "2", "3"] == [g.labels["job"] for g in sorted(store.groups(), key=lambda group: group.pushed_at)]
 
 
 def test_pushes_come_from_listed_networks_only_and_not_from_web_pages() -> None:

@@ -31,6 +31,7 @@ OWN = OwnMetrics(
         info("slurm_site_info", "Site."),
     ),
     shared=(gauge("process_open_fds", "Files."),),
+    others=("lustre_job_read_bytes_total",),
 )
 
 
@@ -139,6 +140,8 @@ def test_page_that_would_not_be_valid_is_refused(text: str, reason: str) -> None
         "ALERTS_FOR_STATE 1\n",
         "scrape_samples_scraped 1\n",
         "# TYPE scrape_duration_seconds gauge\nscrape_duration_seconds 1\n",
+        "slurm_job:jobs_cores:sum 1\n",
+        'lustre_job_read_bytes_total{jobid="1"} 1\n',
     ],
 )
 def test_names_of_the_exporter_are_refused(text: str) -> None:

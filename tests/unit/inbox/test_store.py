@@ -96,6 +96,13 @@ def test_limits_hold_for_groups_series_and_bytes() -> None:
     assert 0 < small.size_bytes <= 6400
 
 
+def test_labels_of_a_group_count_for_each_series() -> None:
+    store = open_store(settings=InboxSettings(size=64_000))
+    series = "".join(f'a{{n="{number}"}} 1\n' for number in range(10))
+    push(store, series, job="x" * 700)
+    assert (413, "too_large") == refused(store, series, job="x" * 800)
+
+
 def test_groups_expire_and_a_push_may_ask_for_less() -> None:
     clock = WallClock()
     store = open_store(clock, settings=InboxSettings(ttl=DAY))

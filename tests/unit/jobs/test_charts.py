@@ -12,7 +12,7 @@ from slurmscope.jobs.charts import MAX_LINES, make_charts
 from slurmscope.jobs.queries import CURVES
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import MAX_CHART_POINTS, Chart
-from slurmscope.jobs.series import Measured
+from slurmscope.jobs.series import Measured, Series
 from slurmscope.jobs.summarize import summarize
 from tests.fakes.measured import curve, measure_nodes
 from tests.fakes.reports import GIB, START, make_record
@@ -123,7 +123,8 @@ def test_every_curve_has_its_chart() -> None:
     charts = charts_of(make_record(), measured)
 
     assert [
-        "cpu", "memory", "gpu", "gpu_memory", "read", "write", "filesystem_read", "filesystem_write",
+        "gpu_busy", "gpu_sm", "gpu_tensor", "gpu_held_memory", "gpu_power",
+        "cpu", "memory", "read", "write", "filesystem_read", "filesystem_write",
         "filesystem_metadata", "cpu_split", "cpu_core", "running_threads", "open_files",
         "traced_cpu_node", "traced_cpu", "traced_memory_node", "traced_memory", "traced_threads", "traced_read",
         "traced_write",
@@ -166,3 +167,44 @@ def test_use_of_file_systems_has_a_line_for_each() -> None:
 
 def test_targets_without_a_file_system_have_no_chart() -> None:
     assert {} == charts_of(make_record(), Measured(curves={"filesystem_metadata": (curve(("",), 9.0),)}))
+
+
+def two_gpus(*nodes: str) -> Mapping[str, tuple[Series, ...]]:
+    """Return the curves of two GPUs of each node, the second of which is idle."""
+    shares = {"gpu_busy": 1.0, "gpu_sm": 0.5, "gpu_tensor": 0.25, "gpu_held_memory": 4e10, "gpu_power": 600.0}
+    return {
+        name: tuple(curve((node, gpu, ""), most if gpu == "0" else most / 10) for node in nodes for gpu in ("0", "1"))
+        for name, most in shares.items()
+    }
+
+
+def test_gpus_come_first_with_a_line_for_each() -> None:
+    measured = measure_nodes({"n1": 2.0})
+    means = {"gpu": (curve(("n1",), 0.55),), "gpu_memory": (curve(("n1",), 4.4e10),)}
+    charts = charts_of(make_record(), replace(measured, curves={**measured.curves, **two_gpus("n1"), **means}))
+
+    assert ["gpu_busy", "gpu_sm", "gpu_tensor", "gpu_held_memory", "gpu_power", "cpu", "memory"] == list(charts)
+    assert [("GPU 0", 1.0), ("GPU 1", 0.1)] == [(line.label, line.values[0]) for line in charts["gpu_busy"].lines]
+    assert ("watts", 600.0) == (charts["gpu_power"].unit, charts["gpu_power"].lines[0].values[0])
+
+
+def test_gpus_of_several_nodes_are_named_with_their_node() -> None:
+    charts = charts_of(make_record(nodes=("n1", "n2"), node_count=2), Measured(curves=two_gpus("n1", "n2")))
+    assert ["n1 GPU 0", "n1 GPU 1", "n2 GPU 0", "n2 GPU 1"] == [line.label for line in charts["gpu_sm"].lines]
+
+
+def test_memory_of_gpus_has_their_size_where_all_are_alike() -> None:
+    sizes: dict[tuple[str, ...], float] = {("n1", "0", ""): 8e10, ("n1", "1", ""): 8e10}
+    measured = Measured(curves=two_gpus("n1"), totals={"gpu_memory_size": sizes})
+    other = replace(measured, totals={"gpu_memory_size": {**sizes, ("n1", "1", ""): 4e10}})
+
+    assert (8e10, "memory of a GPU") == (
+        (chart := charts_of(make_record(), measured)["gpu_held_memory"]).reference,
+        chart.reference_label,
+    )
+    assert charts_of(make_record(), other)["gpu_held_memory"].reference is None
+
+
+def test_means_of_nodes_stay_where_gpus_are_not_measured_one_by_one() -> None:
+    means = {"gpu": (curve(("n1",), 0.55),), "gpu_memory": (curve(("n1",), 4.4e10),)}
+    assert ["gpu", "gpu_memory"] == list(charts_of(make_record(), Measured(curves=means)))

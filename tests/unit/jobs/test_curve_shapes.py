@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.jobs.curves import AlignedValues, growth_rate, growth_ratio, idle_tail_seconds, peak
+from slurmscope.jobs.curves import AlignedValues, growth_rate, growth_ratio, idle_start_seconds, idle_tail_seconds, peak
 
 TIMES = tuple(float(time) for time in range(10, 101, 10))
 
@@ -40,7 +40,31 @@ def test_silent_end_is_measured_from_the_last_work(values: AlignedValues, cpus: 
     assert expected == idle_tail_seconds(TIMES, values, end_seconds=100.0, cpus=cpus)
 
 
+@pytest.mark.parametrize(
+    ("values", "start", "expected"),
+    [
+        ((4.0,) * 10, 0.0, 0.0),
+        # The fifth point covers the step before it, which begins 40 s after the start.
+        ((0.0,) * 4 + (4.0,) * 6, 0.0, 40.0),
+        ((0.0,) * 2 + (4.0,) * 8, 0.0, 0.0),
+        ((0.0,) * 3 + (4.0,) * 7, 0.0, 30.0),
+        ((0.0,) * 10, 0.0, None),
+        ((4.0,) + (None,) * 9, 0.0, None),
+        ((None,) * 4 + (4.0,) * 6, 0.0, 0.0),
+        # The start was not measured.
+        ((None,) * 5 + (4.0,) * 5, 0.0, None),
+        ((0.0,) * 5 + (4.0,) * 5, -40.0, 90.0),
+        ((0.0,) * 5 + (4.0,) * 5, -40.1, None),
+    ],
+)
+def test_idle_start_is_measured_until_the_first_work(
+    values: AlignedValues, start: float, expected: float | None
+) -> None:
+    assert expected == idle_start_seconds(TIMES, values, start_seconds=start, cpus=4)
+
+
 def test_no_curve_has_no_end() -> None:
+    assert idle_start_seconds((), (), start_seconds=0.0, cpus=1) is None
     assert idle_tail_seconds((), (), end_seconds=100.0, cpus=1) is None
 
 

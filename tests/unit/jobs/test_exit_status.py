@@ -81,6 +81,10 @@ def test_names_of_signals_are_those_of_the_kernel() -> None:
         # Linux has 64 signals.
         (0, 64, "killed by signal 64"),
         (0, 65, ""),
+        # slurmstepd could not open a file or change to the directory.
+        (0, 53, "could not be launched"),
+        (None, 53, "could not be launched"),
+        (1, 53, "killed by signal 53"),
         (128, 0, "exit code 128"),
         (129, 0, "exit code 129: SIGHUP"),
         (192, 0, "exit code 192: signal 64"),

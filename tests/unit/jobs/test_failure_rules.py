@@ -9,9 +9,9 @@ import pytest
 
 from slurmscope.jobs.failure import Failure, explain_failure
 from slurmscope.jobs.findings import judge
+from slurmscope.jobs.processes import ProcessSummary, ProfileSummary, TaskProfile, TraceSummary
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.summary import ProcessSummary, ProfileSummary, TaskProfile, TraceSummary
 from tests.fakes.job_summaries import GIB, make_summary
 from tests.fakes.reports import START
 

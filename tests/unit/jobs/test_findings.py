@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import RULES, judge, resolve_thresholds
+from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.resubmission import suggest_resubmission
 from slurmscope.jobs.rule import Rule, Severity
 from slurmscope.jobs.summary import (
     Coverage,
@@ -42,7 +44,9 @@ EXPECTED_RULES = {
     "too_many_threads", "serial_code", "node_imbalance", "memory_near_limit", "oom_kill", "time_over_requested",
     "timed_out", "metadata_storm", "tiny_requests", "gpu_idle", "gpu_held_without_process", "gpu_low", "stopped_early",
     "memory_growing", "too_many_nodes", "too_short", "node_failed", "gpu_busy_without_work", "gpu_tensor_unused",
-    "gpu_memory_bound", "kernel_time",
+    "gpu_memory_bound", "kernel_time", "gpu_fault", "gpu_stuck", "gpu_only_copies", "gpu_launch_bound", "gpu_starved",
+    "gpu_some_idle", "gpu_unused_memory", "gpu_throttled", "network_fallback", "process_held", "straggler",
+    "part_stopped", "cpu_queued", "memory_thrashing", "lost_since_checkpoint",
 }  # fmt: skip
 DEFAULTS = resolve_thresholds({})
 
@@ -204,6 +208,28 @@ def test_explanation_has_the_numbers_of_the_job(rule: str, summary: JobSummary, 
     (explanation,) = (finding.explanation for finding in all_findings(summary) if finding.rule == rule)
 
     assert expected in explanation
+
+
+@pytest.mark.parametrize("state", sorted(ENDED_STATES))
+@pytest.mark.parametrize(
+    ("summary", "submit_line", "line"),
+    [
+        (make_summary(busy=0.25, cpu={"peak_cores": 1.0}), "sbatch -c4 --mem=8G x", "#SBATCH --cpus-per-task=1"),
+        (with_nodes(4.0, 4.0, 0.0), "sbatch -N3 --mem=8G x", "#SBATCH --nodes=2"),
+        (with_gpus(2, held_idle=1), "sbatch --gpus=2 --mem=8G x", "#SBATCH --gpus=1"),
+    ],
+)
+def test_findings_suggest_a_smaller_size_where_the_header_has_it(
+    summary: JobSummary, submit_line: str, line: str, state: str
+) -> None:
+    job = replace(summary, record=replace(summary.record, submit_line=submit_line, state=state))
+    findings = judge(job)
+    made = suggest_resubmission(JobReport(summary=job, made_seconds=0, findings=findings))
+
+    # What others did not let end, or what failed, may have needed all of it later.
+    is_representative = state in {"COMPLETED", "TIMEOUT", "CANCELLED"}
+    assert is_representative == any(finding.suggestion == line for finding in findings)
+    assert is_representative == (made is not None and line in made.lines)
 
 
 def test_threshold_can_be_set() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.header_options import (
-    Amount,
+    RequestedAmount,
     change_memory,
     change_size,
     freed_resources,
@@ -58,7 +58,7 @@ def test_unknown_cores_are_none() -> None:
 @pytest.mark.parametrize(("requested", "expected"), [(32 * GIB, "8G"), (None, "")])
 def test_memory_that_was_not_typed_is_shown_as_each_node_had_it(requested: float | None, expected: str) -> None:
     summary = on_four_nodes("-N4", requested_bytes=requested)
-    change = change_memory(summary, Amount(6 * GIB, "why"), submitted_size(summary))
+    change = change_memory(summary, RequestedAmount(6 * GIB, "why"), submitted_size(summary))
 
     assert change is not None
     assert (expected, "6G") == (change.submitted, change.suggested)

@@ -57,6 +57,17 @@ def test_points_are_thinned_to_means() -> None:
     assert cpu.times[-1] < START + 7200.0 <= cpu.end_seconds
 
 
+@pytest.mark.parametrize(("points", "has_map"), [(1, False), (2, True)])
+def test_two_points_are_the_least_of_a_heat_map(points: int, has_map: bool) -> None:
+    report = report_of({"n1": 4.0, "n2": 1.0})
+    lines = tuple(ChartLine(label=label, values=(4.0,) * points) for label in ("n1", "n2"))
+    short = replace(report.charts[0], times=tuple(START + 30.0 * (1 + each) for each in range(points)), lines=lines)
+    found = heat_maps_of(replace(report, charts=(short,)))
+    assert has_map is ("cpu" in found)
+    # A point is of the half minute before it.
+    assert not has_map or (START, START + 60.0) == (found["cpu"].times[0], found["cpu"].end_seconds)
+
+
 def test_many_nodes_are_stored_because_charts_fold_them() -> None:
     report = report_of({f"n{index}": 4.0 for index in range(MAX_LINES + 1)})
 
@@ -129,6 +140,26 @@ def test_rows_have_mean_lowest_and_highest_and_gaps_are_unknown() -> None:
     assert (0.2, 0.4, False) == (a.lowest, a.highest, a.differs)
     assert (None, None, None, False) == (b.mean, b.lowest, b.highest, b.differs)
     assert (True, False) == (c.differs, d.differs)
+
+
+@pytest.mark.parametrize(
+    ("full", "means", "differing"),
+    [
+        # Without a full scale the largest row is it: 0.15 of 4 cores are 0.6.
+        (None, (4.0, 4.0, 3.5, 3.0), [False, False, False, True]),
+        # With one, a tenth is little however idle all rows are.
+        (1.0, (0.4, 0.4, 0.4, 0.3), [False] * 4),
+        (1.0, (0.0, 0.0, 0.0, 0.15), [False] * 4),
+        (1.0, (0.0, 0.0, 0.0, 0.151), [False, False, False, True]),
+    ],
+)
+def test_row_differs_by_a_part_of_the_scale(
+    full: float | None, means: tuple[float, ...], differing: list[bool]
+) -> None:
+    rows = tuple(ChartLine(label=label, values=(mean,)) for label, mean in zip("abcd", means, strict=True))
+    heat_map = HeatMap(name="cpu", title="t", unit="cores", times=(1.0,), end_seconds=2.0, rows=rows, full=full)
+
+    assert differing == [row.differs for row in summarize_rows(heat_map)]
 
 
 def test_map_without_values_has_no_row_that_differs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from slurmscope.jobs.measured_run import prepare_run
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.series import Measured, Series
 from slurmscope.jobs.summarize import summarize
@@ -74,6 +75,20 @@ def test_samples_that_are_missing_for_long_are_no_work() -> None:
     assert pytest.approx(60 / (600 - 120)) == ratio
 
 
+@pytest.mark.parametrize(("last", "points"), [(7140.0, 238), (7110.0, 240)])
+def test_node_whose_processes_ended_earlier_has_zeros_to_the_end(last: float, points: int) -> None:
+    # Two steps of 30 s before the end the last values may only not be scraped yet.
+    record = make_record(nodes=("n1", "n2"), node_count=2)
+    curves = {
+        "cpu": (curve(("n1",), 2.0), curve(("n2",), 2.0, last=last)),
+        "ended": (curve(("n2",), 1.0, first=last, last=last),),
+    }
+    run = prepare_run(record, Measured(curves=curves), now_seconds=START + 7200.0)
+
+    assert [240, points] == [len(series.times) for series in run.curves["cpu"]]
+    assert 2.0 * last / 30.0 == sum(run.curves["cpu"][1].values)
+
+
 def test_job_that_did_nothing_yet_has_counted_for_all_its_time() -> None:
     measured = Measured(
         totals={"cpu": {("n1",): 0.0}},
@@ -82,3 +97,19 @@ def test_job_that_did_nothing_yet_has_counted_for_all_its_time() -> None:
     running = make_record(cpus=8, state="RUNNING", end_seconds=None, cpu_seconds=None)
 
     assert 8 * 600.0 == summarize(running, measured, now_seconds=START + 600.0).cpu.time.requested
+
+
+@pytest.mark.parametrize(("end", "counted"), [(720.0, 720.0), (721.0, 600.0)])
+def test_node_that_stopped_reporting_counts_to_its_last_point(end: float, counted: float) -> None:
+    # Two steps of a minute behind the last point belong to it, later than that the node was silent.
+    measured = Measured(
+        totals={"cpu": {("n1",): 600.0}},
+        curves={"cpu": (curve(("n1",), 1.0, first=60.0, last=600.0, step=60.0),)},
+    )
+    running = make_record(cpus=8, state="RUNNING", end_seconds=None, cpu_seconds=None)
+
+    # One core was busy for all of the 600 s: in a run of 720 s the last minutes may only not be scraped yet.
+    used = summarize(running, measured, now_seconds=START + end).cpu.time
+    assert (600.0, 8 * min(counted, 600.0)) == (used.used, used.requested)
+    ended = make_record(cpus=8, end_seconds=int(START + end), cpu_seconds=None)
+    assert 8 * counted == summarize(ended, measured, now_seconds=START + end).cpu.time.requested

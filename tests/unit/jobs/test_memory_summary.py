@@ -96,7 +96,7 @@ def test_need_is_no_less_than_what_slurm_saw_in_use(memory: MemorySummary, expec
     assert expected == memory.best_peak_bytes
 
 
-def peaks(state: str = "COMPLETED", **metrics: float) -> MemorySummary:
+def peaks(state: str = "COMPLETED", record: dict[str, Any] | None = None, **metrics: float) -> MemorySummary:
     """Summarize a job of two hours on one node with these constant curves and totals."""
     times = tuple(float(START + moment) for moment in range(0, 7201, 60))
     curves = {
@@ -107,8 +107,8 @@ def peaks(state: str = "COMPLETED", **metrics: float) -> MemorySummary:
     totals: dict[str, dict[tuple[str, ...], float]] = {
         name: {("n1",): value} for name, value in metrics.items() if name not in curves
     }
-    record = make_record(state=state, memory_bytes=64 * GIB)
-    return summarize(record, Measured(curves=curves, totals=totals), now_seconds=START + 7200.0).memory
+    made = make_record(state=state, memory_bytes=64 * GIB, **(record or {}))
+    return summarize(made, Measured(curves=curves, totals=totals), now_seconds=START + 7200.0).memory
 
 
 def test_node_without_memory_controller_has_the_memory_of_its_processes() -> None:
@@ -128,6 +128,33 @@ def test_oom_killed_job_has_the_peak_of_the_kernel(state: str, kills: float) -> 
     memory = peaks(state, memory_anon=0.1 * GIB, memory_peak=64.0 * GIB, memory_file=60.0 * GIB, oom_kills=kills)
 
     assert (64 * GIB, 1.0) == (memory.best_peak_bytes, memory.ratio)
+
+
+def test_job_that_was_oom_killed_after_the_last_reading_needed_its_limit() -> None:
+    # 30 GiB at the last reading; what came then took it to the limit, which is a bit below the request here.
+    late: dict[str, Any] = {"memory_anon": 30.0 * GIB, "memory_peak": 30.0 * GIB, "memory_peak_final": 0.0}
+
+    assert 64 * GIB == peaks("OUT_OF_MEMORY", **late).best_peak_bytes
+    assert 63 * GIB == peaks("OUT_OF_MEMORY", **late, memory_limit=63.0 * GIB).best_peak_bytes
+    for state, final in (("FAILED", 0.0), ("OUT_OF_MEMORY", 1.0)):
+        assert 30 * GIB == peaks(state, **(late | {"memory_peak_final": final})).best_peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        # The limit that was reached may be that of the step.
+        ({"steps": (replace(BATCH, name="0", request="--mem=32G"),)}, 30 * GIB),
+        ({"steps": (replace(BATCH, name="0", request="--nodes=1 --mem-per-cpu=4G"),)}, 30 * GIB),
+        # Before Slurm 21.08, what steps request is not known.
+        ({"submit_line": ""}, 30 * GIB),
+        # Of two nodes, one reached it.
+        ({"nodes": ("n1", "n2"), "node_count": 2}, None),
+    ],
+)
+def test_limit_counts_only_where_the_job_must_have_reached_it(record: dict[str, Any], expected: float | None) -> None:
+    late: dict[str, Any] = {"memory_anon": 30.0 * GIB, "memory_peak": 30.0 * GIB, "memory_peak_final": 0.0}
+    assert expected == peaks("OUT_OF_MEMORY", record, **late).best_peak_bytes
 
 
 def test_job_that_was_not_killed_does_not_need_its_file_cache() -> None:
@@ -171,6 +198,30 @@ def test_report_has_one_needed_memory() -> None:
         measured = Measured(curves={"memory_anon": (curve,)}, totals={"memory_peak": {("n1",): kernel * MIB}})
         summary = summarize(record, measured, now_seconds=START + 7200.0)
         assert expected * MIB == summary.memory.best_peak_bytes == summary.nodes[0].working_peak_bytes
+
+
+def test_two_nodes_needed_together_what_one_task_used() -> None:
+    # Samples saw 249 MiB on each node, Slurm a task of 600 MiB.
+    steps = (StepRecord(name="0", state="COMPLETED", tasks=2, max_rss_bytes=600 * int(MIB)),)
+    record = make_record(nodes=("n1", "n2"), node_count=2, memory_bytes=64 * GIB, steps=steps)
+    times = tuple(float(START + moment) for moment in range(0, 7201, 60))
+    curves = tuple(Series((node,), times, (249.0 * MIB,) * len(times)) for node in record.nodes)
+    summary = summarize(record, Measured(curves={"memory_anon": curves}), now_seconds=START + 7200.0)
+
+    assert 600 * MIB == summary.memory.best_peak_bytes == summary.memory.working_peak_bytes
+    assert [249 * MIB] * 2 == [node.working_peak_bytes for node in summary.nodes]
+
+
+@pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2")])
+def test_node_that_needed_nothing_did_not_need_a_byte(nodes: tuple[str, ...]) -> None:
+    times = tuple(float(START + moment) for moment in range(0, 7201, 60))
+    curves = tuple(
+        Series((node,), times, (amount,) * len(times)) for node, amount in zip(nodes, (0.0, MIB), strict=False)
+    )
+    record = make_record(nodes=nodes, node_count=len(nodes), steps=())
+    summary = summarize(record, Measured(curves={"memory_anon": curves}), now_seconds=START + 7200.0)
+
+    assert [0.0, MIB][: len(nodes)] == [node.working_peak_bytes for node in summary.nodes]
 
 
 def killed(values: Sequence[float], **record: Any) -> MemorySummary:

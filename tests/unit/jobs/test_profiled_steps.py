@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slurmscope.jobs.profiled_steps import MAX_STEPS, MAX_TASKS
+from slurmscope.jobs.process_samples import MAX_STEPS, MAX_TASKS
+from slurmscope.jobs.processes import ProfileComparison, ProfileSummary, StepProfile, TaskProfile
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.series import Measured
 from slurmscope.jobs.summarize import summarize
-from slurmscope.jobs.summary import ProfileComparison, ProfileSummary, StepProfile, TaskProfile
 from tests.fakes.measured import curve, measure_nodes
 from tests.fakes.reports import START, make_record
 
@@ -116,3 +116,15 @@ def test_samples_are_compared_with_the_agents_on_the_nodes_that_have_both() -> N
         ProfileComparison(quantity="memory_bytes", sampled=1.1e9, measured=2.2e9),
         ProfileComparison(quantity="read_bytes", sampled=7.0, measured=11.0),
     ) == found
+
+
+def test_step_without_cpu_time_is_the_first_to_be_left_out() -> None:
+    # Half a second of CPU time is more than none, whatever the step sent or which sensors it has.
+    busy: Values = {("n1", str(step), "0"): 0.5 for step in range(2, MAX_STEPS + 2)}
+    quiet = sampled(cpu=busy, sent={("n1", "0"): 9.0}, power={("n1", "1", "node"): 300.0})
+    found = profile_of(quiet)
+
+    assert [str(step) for step in range(2, MAX_STEPS + 2)] == [step.step for step in found.steps]
+    assert 2 == found.other_steps
+    without = profile_of(sampled(cpu=busy, memory={("n1", "0", "0"): GIB}))
+    assert "0" not in {step.step for step in without.steps}

@@ -7,8 +7,10 @@ import math
 
 import pytest
 
-from slurmscope.jobs.rating import MANY_JOBS, RatedJob, Rating, rate_use, rated_job
+from slurmscope.jobs.findings import RULES
+from slurmscope.jobs.rating import BUSY_FOR_NOTHING, MANY_JOBS, RatedJob, Rating, rate_use, rated_job
 from slurmscope.jobs.rule import Subject
+from slurmscope.jobs.summary import GpuWork, HeldGpu
 from tests.fakes.job_summaries import GIB, make_summary, with_gpus
 
 CRITICAL, WARNING, FINE, UNRATED = Rating
@@ -56,6 +58,13 @@ FAILED = ENDED._replace(state="FAILED")
         (Subject.GPU, 0.02, ENDED._replace(gpus=1), WARNING),
         (Subject.GPU, 0.25, ENDED._replace(gpus=1), FINE),
         (Subject.GPU, 0.25, RUNNING._replace(gpus=1), UNRATED),
+        # Two GPUs of 73 % and 0 % are not fine, whatever their mean is; the 73 % of one of them are.
+        (Subject.GPU, 0.365, ENDED._replace(gpus=2, gpu_ratio=0.365, least_gpu_ratio=0.0), CRITICAL),
+        (Subject.GPU, 0.73, ENDED._replace(gpus=2, gpu_ratio=0.365, least_gpu_ratio=0.0), FINE),
+        (Subject.GPU, 0.5, ENDED._replace(gpus=2, gpu_ratio=0.5, least_gpu_ratio=0.2), WARNING),
+        (Subject.GPU, 0.5, ENDED._replace(gpus=2, gpu_ratio=0.5, least_gpu_ratio=0.4), FINE),
+        # A GPU that is busy all the time may do nothing at all.
+        (Subject.GPU, 1.0, ENDED._replace(gpus=1, is_busy_for_nothing=True), CRITICAL),
         # How much of its time a job needs is neither good nor bad, unless it was too little.
         (Subject.TIME, 0.01, ENDED, UNRATED),
         (Subject.TIME, 1.0, ENDED._replace(state="TIMEOUT"), CRITICAL),
@@ -69,3 +78,25 @@ def test_share_is_rated(subject: Subject, ratio: float | None, job: RatedJob, ex
 def test_job_is_rated_by_its_record() -> None:
     assert RatedJob("COMPLETED", 7200.0, 0, 4, 8 * GIB) == rated_job(make_summary())
     assert 3 == rated_job(with_gpus(3)).gpus
+
+
+def test_gpus_that_are_busy_for_nothing_are_known_by_their_work() -> None:
+    def is_for_nothing(*, stuck_seconds: float | None = None, jobs: int = 1, **work: float | None) -> bool:
+        device = HeldGpu(node="n1", gpu="0", stuck_seconds=stuck_seconds, jobs=jobs)
+        return rated_job(with_gpus(1, work=GpuWork(**work), devices=(device,))).is_busy_for_nothing  # type: ignore[arg-type]
+
+    # Measured on an H200: a spinning thread, tiny kernels, an idle context, a training.
+    assert is_for_nothing(busy_ratio=0.9999, sm_ratio=0.0076)
+    assert is_for_nothing(busy_ratio=0.18, sm_ratio=0.0002)
+    assert not is_for_nothing(busy_ratio=0.0001, sm_ratio=0.0)
+    assert (True, False) == tuple(is_for_nothing(busy_ratio=0.18, sm_ratio=ratio) for ratio in (0.0199, 0.02))
+    assert not is_for_nothing(busy_ratio=0.98, sm_ratio=0.89)
+    assert is_for_nothing(busy_ratio=0.98, sm_ratio=0.4, stuck_seconds=600.0)
+    assert not is_for_nothing(busy_ratio=0.98, sm_ratio=0.4, stuck_seconds=599.0)
+    # The work of a shared GPU is an estimate, and that of an older one is unknown.
+    assert not is_for_nothing(busy_ratio=0.9999, sm_ratio=0.0076, jobs=2)
+    assert not is_for_nothing(busy_ratio=1.0)
+
+
+def test_list_has_the_rules_of_jobs_that_are_busy_for_nothing() -> None:
+    assert {rule.id for rule in RULES} > BUSY_FOR_NOTHING

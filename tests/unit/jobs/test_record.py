@@ -125,6 +125,13 @@ def test_derived_exit_is_the_highest_of_the_steps_that_srun_started() -> None:
     assert (None, None) == make_record(steps=steps[:2]).derived_exit
 
 
+@pytest.mark.parametrize("unknown", [(0, None), (None, 0), (None, None)])
+def test_end_of_a_step_that_is_unknown_is_not_the_highest(unknown: tuple[int | None, int | None]) -> None:
+    ends = [(0, 0), unknown]
+    steps = [StepRecord(name=str(n), state="FAILED", exit_code=c, exit_signal=s) for n, (c, s) in enumerate(ends)]
+    assert (0, 0) == make_record(steps=tuple(steps)).derived_exit
+
+
 def test_rest_of_an_array_has_no_task() -> None:
     assert make_record(array_job_id=20, array_task_id=None).is_array_rest
     assert not make_record(array_job_id=20, array_task_id=0).is_array_rest

@@ -14,7 +14,7 @@ from slurmscope.jobs.header_options import parse_suggestion
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.report import JobReport, OtherRun, Resubmission
 from slurmscope.jobs.resubmission import past_bytes, suggest_resubmission
-from slurmscope.jobs.summary import NodeSummary
+from slurmscope.jobs.summary import NOT_COVERED, NodeSummary
 from tests.fakes.job_summaries import GIB, HOUR, make_summary
 from tests.fakes.reports import make_finding
 from tests.fakes.resubmission import RUN, SIZE, found, header, several, submitted, suggest
@@ -157,13 +157,62 @@ def test_header_of_an_oom_killed_job_has_at_least_the_extrapolated_need() -> Non
 
 def test_memory_does_not_exceed_that_of_a_node() -> None:
     record = {"state": "OUT_OF_MEMORY"}
-    summary = make_summary(record=record, memory={"expected_bytes": 190 * GIB}, node_memory_bytes=31.5 * GIB)
+    summary = make_summary(record=record, memory={"expected_bytes": 30 * GIB}, node_memory_bytes=31.5 * GIB)
     assert (f"#SBATCH --mem={63 * 512}M",) == header(summary, replace(RUN, peak_bytes=60 * GIB))
     whole = make_summary(record=record, node_memory_bytes=8 * GIB)
     assert () == header(whole)
     explanation = next(finding.explanation for finding in judge(whole) if finding.rule == "oom_kill")
     assert "A node has 8 GiB: use nodes with more memory" in explanation
     assert [""] == [finding.suggestion for finding in judge(whole) if finding.rule == "oom_kill"]
+
+
+def test_need_above_the_memory_of_a_node_gets_no_header_that_would_be_killed_again() -> None:
+    memory = {"expected_bytes": 32 * GIB}
+    summary = make_summary(record={"state": "OUT_OF_MEMORY"}, memory=memory, node_memory_bytes=31.5 * GIB)
+
+    assert () == header(summary)
+    (finding,) = (found for found in judge(summary) if found.rule == "oom_kill")
+    assert "it would have needed 32 GiB per node" in finding.explanation
+    assert "A node has 31.5 GiB: use nodes with more memory" in finding.explanation
+
+
+@pytest.mark.parametrize(("state", "lines"), [("OUT_OF_MEMORY", ["#SBATCH --mem-per-cpu=3840M"]), ("CANCELLED", [])])
+def test_killed_job_gets_more_memory_although_its_cores_were_idle(state: str, lines: list[str]) -> None:
+    # 12 GiB x 1.2, up to 15 GiB. With a line for fewer cores, that for memory per core would be for too many.
+    record = submitted("--mem-per-cpu=2G", state=state)
+    memory = {"expected_bytes": 12 * GIB, "oom_kills": 1}
+    summary = make_summary(record=record, busy=0.25, memory=memory)
+
+    assert lines == [finding.suggestion for finding in judge(summary) if "--mem" in finding.suggestion]
+    assert "#SBATCH --mem-per-cpu=3840M" in header(summary)
+
+
+def test_nothing_is_said_about_a_need_that_was_not_measured() -> None:
+    record = {"state": "OUT_OF_MEMORY", "memory_bytes": GIB // 4, "steps": ()}
+    nothing = {"requested_bytes": GIB / 4, "working_peak_bytes": None, "is_bounded": False, "coverage": NOT_COVERED}
+    made = suggest(make_summary(record=record, memory=nothing, nodes=(), node_memory_bytes=0.3 * GIB))
+
+    assert made is not None
+    assert ["OOM-killed: the job ran out of memory"] == [change.reason for change in made.changes]
+
+
+def test_fewer_cores_do_not_raise_memory_that_was_enough() -> None:
+    # The smallest suggested amount is 512 MiB; the job had 256 MiB and needed 100.
+    record = submitted("--ntasks=4 --mem-per-cpu=64M")
+    memory = {"requested_bytes": GIB / 4, "working_peak_bytes": GIB / 10, "is_bounded": False}
+    made = suggest(make_summary(record=record, busy=0.25, memory=memory, cpu={"peak_cores": 1.0}))
+
+    assert made is not None
+    assert ("#SBATCH --ntasks=1", "#SBATCH --mem-per-cpu=256M") == made.lines
+
+
+def test_memory_that_is_kept_with_fewer_cores_is_not_rounded_up() -> None:
+    record = submitted("--ntasks=1 --cpus-per-task=2 --mem-per-cpu=1000M", cpus=2, requested_cpus=2)
+    memory = {"requested_bytes": 2000 * GIB / 1024, "working_peak_bytes": GIB / 10, "is_bounded": False}
+    made = suggest(make_summary(record=record, busy=0.5, memory=memory, cpu={"peak_cores": 1.0}))
+
+    assert made is not None
+    assert ("#SBATCH --cpus-per-task=1", "#SBATCH --mem-per-cpu=2000M") == made.lines
 
 
 def test_step_with_a_limit_of_its_own_does_not_raise_that_of_the_job() -> None:
@@ -239,6 +288,13 @@ def test_task_of_an_array_gets_less_only_if_other_tasks_are_known() -> None:
     assert ("#SBATCH --mem=2560M", "#SBATCH --time=03:00:00") == header(summary, replace(RUN, peak_bytes=2 * GIB))
 
 
+def test_task_of_an_array_gets_fewer_cores_only_if_other_tasks_are_known() -> None:
+    record = submitted("--cpus-per-task=4", array_job_id=4700, array_task_id=1)
+    summary = make_summary(record=record, busy=0.25, cpu={"peak_cores": 1.0})
+    assert () == header(summary)
+    assert "#SBATCH --cpus-per-task=1" in header(summary, replace(RUN, mean_cores=1.0))
+
+
 def test_job_that_hung_gets_no_more_time() -> None:
     summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, cpu={"idle_tail_seconds": 2 * HOUR})
     assert "--time" not in "".join(header(summary, *several(9)))
@@ -258,6 +314,16 @@ def test_only_the_time_limit_needs_no_note() -> None:
 def test_time_limit_is_not_below_the_smallest_one_that_the_job_accepts(least: str, expected: str) -> None:
     record = submitted(f"--time=1-0 --time-min={least}", time_limit_seconds=86400)
     assert (f"#SBATCH --time={expected}",) == header(make_summary(record=record))
+
+
+def test_finding_and_header_name_the_same_time_limit() -> None:
+    # Slurm ended it a while after its limit of 2 h; the shortest limit that another one accepts is 20 h.
+    late = make_summary(record={"state": "TIMEOUT", "time_limit_seconds": 7200}, run_seconds=7225)
+    assert ("#SBATCH --time=03:30:00",) == header(late)
+    assert "#SBATCH --time=03:30:00" == judge(late)[0].suggestion
+    short = make_summary(record=submitted("--time-min=20:00:00", time_limit_seconds=48 * 3600))
+    assert ("#SBATCH --time=20:00:00",) == header(short)
+    assert "#SBATCH --time=20:00:00" == judge(short)[0].suggestion
 
 
 def test_job_without_a_time_limit_gets_none() -> None:
@@ -364,6 +430,18 @@ def test_same_amount_is_no_change() -> None:
 def test_lines_of_a_finding_are_parsed() -> None:
     assert {"mem": "1G", "exclusive": ""} == parse_suggestion("#SBATCH --mem=1G\n#SBATCH --exclusive")
     assert {} == parse_suggestion("")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--nodes=0", "--nodes=1-2", "--nodes=", "--ntasks=many", "--cpus-per-task=-1", "--ntasks-per-node=" + 400 * "9",
+     "--mem=half", "--mem-per-cpu=", "--mem-per-gpu=x", "--time=UNLIMITED", "--time=1_0"],
+)  # fmt: skip
+def test_line_of_a_site_that_cannot_be_computed_with_is_not_in_the_header(line: str) -> None:
+    summary = make_summary(record=submitted("-N4 --mem=2G", node_count=4, cpus=16))
+    others = ("#SBATCH --mem=1G", f"#SBATCH {line}")
+
+    assert header(summary, lines=others[:1]) == header(summary, lines=others)
 
 
 @pytest.mark.parametrize(("peak", "expected"), [(9 * GIB, ()), (9.1 * GIB, ("#SBATCH --mem=15G",))])

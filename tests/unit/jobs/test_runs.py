@@ -14,7 +14,7 @@ import pytest
 
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.record import EarlierSize, JobRecord, StepRecord
-from slurmscope.jobs.runs import join_resized, newest_tasks, run_of, runs_of_job, whole_runs
+from slurmscope.jobs.runs import join_resized, newest_runs, newest_tasks, run_of, runs_of_job, whole_runs
 from tests.fakes.reports import make_record
 
 START = 1795000463
@@ -27,6 +27,13 @@ LAST = make_record(
     end_seconds=START + 174, suspended_seconds=3, nodes=("n1",), node_count=1, cpus=1, cpu_seconds=5.0,
     steps=(StepRecord(name="0", state="COMPLETED"),),
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "second"), [(START + 5, START + 90), (None, START + 5)])
+def test_run_that_started_last_is_the_newest_of_one_submission(first: int | None, second: int) -> None:
+    runs = [replace(LAST, submit_seconds=START, start_seconds=begin) for begin in (second, first)]
+
+    assert [runs[0]] == newest_runs(runs) == newest_runs(runs[::-1])
 
 
 def test_records_of_a_resized_job_are_one_run() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.jobs.script import ScriptFinding, lint_script
+from slurmscope.jobs.script import MAX_OPTIONS, ScriptFinding, lint_script, script_options
 
 GOOD = """#!/bin/bash
 #SBATCH --time=1:00:00
@@ -29,6 +29,30 @@ def _lines(*options: str, body: str = "./solve") -> str:
 def test_good_script_has_no_findings() -> None:
     assert [] == _titles(GOOD)
     assert [] == _titles("", "sbatch -t 60 job.sh")
+
+
+def test_options_of_a_script_are_those_above_its_first_command() -> None:
+    text = (
+        "#!/bin/sh\n#SBATCH -c4 --mem-per-cpu 2G  # per core\n#SBATCH --comment='two words'\n\n./a\n#SBATCH --mem=4G\n"
+    )
+    assert "--cpus-per-task=4 --mem-per-cpu=2G" == script_options(text)
+    assert "" == script_options("./a\n")
+
+
+def test_each_part_of_a_heterogeneous_job_has_its_own_options() -> None:
+    text = "#!/bin/sh\n#SBATCH -n1 --mem=1G\n#SBATCH hetjob\n#SBATCH -n8 --exclusive\nsrun ./a\n"
+    assert ["--ntasks=1 --mem=1G", "--ntasks=8 --exclusive", ""] == [script_options(text, part) for part in range(3)]
+
+
+def test_options_of_a_hostile_script_are_bounded() -> None:
+    many = "".join(f"#SBATCH --x{number}={number}\n" for number in range(2 * MAX_OPTIONS))
+    assert MAX_OPTIONS == len(script_options(many).split())
+    assert "--mem=1G" == script_options(f"#SBATCH --mem=1G --gres={'x' * 100_000}\n")
+
+
+@given(st.text(), st.integers(0, 5))
+def test_any_text_has_options(text: str, part: int) -> None:
+    script_options(text, part)
 
 
 def test_option_after_the_first_command_is_named_with_its_line() -> None:
@@ -82,6 +106,11 @@ def test_threads_without_cores_are_found(line: str) -> None:
 
     assert ("8 threads without --cpus-per-task", 3) == (finding.title, finding.line)
     assert "--cpus-per-task=8" in finding.advice
+
+
+def test_two_threads_on_one_core_are_found() -> None:
+    assert ["2 threads without --cpus-per-task"] == _titles(_lines(body="export OMP_NUM_THREADS=2\n./solve"))
+    assert ["Nothing starts the 2 tasks"] == _titles(_lines("-n 2"))
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,10 @@ def test_options_before_the_script_are_read(line: str, expected: dict[str, str])
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("srun -N2 -n8 ./solve -c4", "--nodes=2"),
+        ("srun -N2 -n8 ./solve -c4", "--nodes=2 --ntasks=8"),
         ("/opt/slurm/bin/srun --exact -c 4 --mem 2G ./solve --key=secret", "--cpus-per-task=4 --mem=2G"),
         ("srun --mem-per-cpu=1G ./solve", "--mem-per-cpu=1G"),
+        ("srun -G2 --gpus-per-task 1 --gres=gpu:2 ./solve", "--gpus=2 --gpus-per-task=1 --gres=gpu:2"),
         # The line of the job is also that of the step of its script.
         ("sbatch --mem=2G job.sh", ""),
         ("srun", ""),

@@ -11,6 +11,7 @@ from slurmscope.core.units import parse_bytes
 from slurmscope.jobs.suggestions import (
     is_worthwhile,
     memory_line,
+    memory_per_core_bytes,
     suggest_memory_bytes,
     suggest_time_seconds,
     time_line,
@@ -45,6 +46,15 @@ def test_suggested_time_is_above_the_need(needed: float) -> None:
 )
 def test_memory_is_rounded_up_to_a_figure_people_write(needed: float, expected: float) -> None:
     assert expected * GIB == suggest_memory_bytes(needed * GIB, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "expected"),
+    # By at most a quarter more: in steps of 1 MiB up to 7, of 2 up to 15, 4, 8, 16, 32, and of 64 MiB from 256 on.
+    [(1, 1), (5, 5), (9, 10), (17, 20), (33, 40), (65, 80), (129, 160), (257, 320), (1000, 1024), (5000, 5056)],
+)
+def test_memory_of_each_core_is_rounded_up_to_a_figure_people_write(mebibytes: int, expected: int) -> None:
+    assert expected == memory_per_core_bytes(4 * mebibytes * 2**20, 4) / 2**20
 
 
 @pytest.mark.parametrize(

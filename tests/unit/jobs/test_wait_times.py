@@ -65,6 +65,8 @@ def test_jobs_that_started_at_once_waited_for_less_than_a_second() -> None:
 
 def test_class_without_jobs_counts_for_nothing() -> None:
     assert (0.0, 0.5) == (find_quantile({}, 0.5), find_quantile({0: 10, 5: 0}, 0.5))
+    # The shortest wait of all is that of the first class with jobs.
+    assert 1.0 == find_quantile({0: 0, 1: 10}, 0.0)
 
 
 def test_wait_of_centuries_is_in_the_last_class() -> None:

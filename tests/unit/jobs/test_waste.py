@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.archive.interface import TotalOrder, UseTotal
-from slurmscope.archive.job_columns import JobRow
+from slurmscope.archive.job_columns import JobRow, used_gpu_seconds
 from slurmscope.jobs.findings import LossCause, find_state_cause
+from slurmscope.jobs.summary import HeldGpu
 from slurmscope.slurm.states import BASE_STATES
 from tests.fakes.archive import make_row
 from tests.fakes.reports import make_gpu_report, make_report
@@ -27,9 +28,9 @@ def make_job(state: str, wasted: float | None, blocked: float | None = None) -> 
     ("row", "expected"),
     [
         (make_job("COMPLETED", 2 * HOUR), 2 * HOUR),
-        (make_job("COMPLETED", 2 * HOUR, HOUR), 3 * HOUR),
+        (make_job("COMPLETED", 2 * HOUR, HOUR), 2 * HOUR),
         (make_job("COMPLETED", None), None),
-        (make_job("COMPLETED", None, HOUR), HOUR),
+        (make_job("COMPLETED", None, HOUR), None),
         (make_job("CANCELLED", 2 * HOUR), 2 * HOUR),
         (make_job("OUT_OF_MEMORY", 2 * HOUR), 8 * HOUR),
         (make_job("TIMEOUT", None), 8 * HOUR),
@@ -65,6 +66,20 @@ def test_total_adds_the_causes_and_is_ordered_by_any_of_them() -> None:
         timeout_gpu_seconds=1.5, unused_gpu_seconds=0.5,
     )  # fmt: skip
 
-    assert (10.0, 3.0) == (total.lost_core_seconds, total.lost_gpu_seconds)
+    assert (6.0, 3.0) == (total.lost_core_seconds, total.lost_gpu_seconds)
     # What was not measured comes last.
-    assert [0.0, 10.0, 1.0, 2.0, 3.0, 4.0, 3.0, 20.0, 9.0, 3.0] == [order.read(total) for order in TotalOrder]
+    assert [0.0, 6.0, 1.0, 2.0, 3.0, 4.0, 3.0, 20.0, 9.0, 3.0] == [order.read(total) for order in TotalOrder]
+
+
+def test_time_of_a_stuck_gpu_is_not_used_however_busy_it_seems() -> None:
+    report = make_gpu_report()
+    busy = replace(report.summary.gpu, mean_utilization=0.75)
+    first, second = busy.devices
+
+    def used(*devices: HeldGpu) -> float | None:
+        return used_gpu_seconds(replace(report, summary=replace(report.summary, gpu=replace(busy, devices=devices))))
+
+    # Two GPUs for two hours, of which a quarter was idle; 300 s may have been a wait for others.
+    assert 3 * HOUR == used(first, second)
+    assert 3 * HOUR - 1800 == used(replace(first, stuck_seconds=1800.0), replace(second, stuck_seconds=300.0))
+    assert 0 == used(replace(first, stuck_seconds=4 * HOUR))

@@ -6,19 +6,26 @@ from typing import Any
 
 import pytest
 
-from slurmscope.jobs.what_if import MemoryOutcome, OtherRequest, TimeOutcome, Verdict, WhatIfOutcome, describe_outcome
+from slurmscope.jobs.what_if import (
+    MemoryOutcome,
+    OtherRequest,
+    Sufficiency,
+    TimeOutcome,
+    WhatIfOutcome,
+    describe_outcome,
+)
 from tests.fakes.reports import GIB, make_record, make_report
 
 HOUR = 3600.0
 FEW = "Too few jobs of this size ran in the last four weeks to estimate its waiting time."
-ENOUGH = MemoryOutcome(verdict=Verdict.ENOUGH, needed_bytes=6.0 * GIB)
-DONE = TimeOutcome(verdict=Verdict.ENOUGH, run_seconds=2 * HOUR)
-KILLED = MemoryOutcome(verdict=Verdict.TOO_LITTLE, needed_bytes=6.0 * GIB, killed_after_seconds=HOUR)
-CUT = TimeOutcome(verdict=Verdict.TOO_LITTLE, run_seconds=2 * HOUR, cut_after_seconds=0.5 * HOUR)
+ENOUGH = MemoryOutcome(verdict=Sufficiency.ENOUGH, needed_bytes=6.0 * GIB)
+DONE = TimeOutcome(verdict=Sufficiency.ENOUGH, run_seconds=2 * HOUR)
+KILLED = MemoryOutcome(verdict=Sufficiency.TOO_LITTLE, needed_bytes=6.0 * GIB, killed_after_seconds=HOUR)
+CUT = TimeOutcome(verdict=Sufficiency.TOO_LITTLE, run_seconds=2 * HOUR, cut_after_seconds=0.5 * HOUR)
 
 
 def describe(
-    request: dict[str, Any], memory: MemoryOutcome = ENOUGH, time: TimeOutcome = DONE, **waits: float
+    request: dict[str, Any], memory: MemoryOutcome = ENOUGH, time: TimeOutcome = DONE, **waits: Any
 ) -> list[str]:
     outcome = WhatIfOutcome(request=OtherRequest(**request), memory=memory, time=time, **waits)
     return [sentence for sentence in describe_outcome(make_report(), outcome) if sentence != FEW]
@@ -40,11 +47,11 @@ def describe(
         ),
         (ENOUGH, "With 4 GiB of memory per node it would have had enough: it needed 6 GiB."),
         (
-            MemoryOutcome(verdict=Verdict.UNKNOWN),
+            MemoryOutcome(verdict=Sufficiency.UNKNOWN),
             "Whether 4 GiB of memory are enough is not known: its memory was not measured.",
         ),
         (
-            MemoryOutcome(verdict=Verdict.UNKNOWN, needed_bytes=3.0 * GIB),
+            MemoryOutcome(verdict=Sufficiency.UNKNOWN, needed_bytes=3.0 * GIB),
             "Whether 4 GiB of memory are enough is not known: it needed at least 3 GiB.",
         ),
     ],
@@ -83,7 +90,7 @@ def test_more_cores_of_a_busy_job_are_unknown() -> None:
     [
         (CUT, "Its time limit of 30 min would have ended it after 30 min, at 2026-09-21 14:43:20 UTC."),
         (DONE, "A time limit of 30 min would have been enough."),
-        (TimeOutcome(verdict=Verdict.UNKNOWN), "Whether a time limit of 30 min is enough is not known."),
+        (TimeOutcome(verdict=Sufficiency.UNKNOWN), "Whether a time limit of 30 min is enough is not known."),
         (replace(CUT, cut_after_seconds=None), "Whether a time limit of 30 min is enough is not known."),
     ],
 )

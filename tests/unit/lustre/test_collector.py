@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurmscope.lustre.collector import COLLECTOR, SCRAPE_OK, STAGES, LustreOptions
+from slurmscope.lustre.feature import COLLECTOR, SCRAPE_OK, STAGES, LustreOptions
 from slurmscope.lustre.use import ClientRate, FilesystemClient, FilesystemUse, Quantity, Unknown
 from slurmscope.metrics.family import Family
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.lustre.collector import LustreOptions
+from slurmscope.lustre.feature import LustreOptions
 from slurmscope.lustre.reader import parse_rates, rates_expression
 from slurmscope.lustre.use import Quantity, UseRate
 from slurmscope.prometheus.responses import FoundSeries, Reply

@@ -20,7 +20,7 @@ from slurmscope.core.user_names import NameCache
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.client.address import parse_address
 from slurmscope.http.client.credentials import parse_headers
-from slurmscope.lustre.collector import LustreOptions
+from slurmscope.lustre.feature import LustreOptions
 from slurmscope.lustre.reader import LustreReader, RecentJobs, look_up_group
 from slurmscope.lustre.use import FilesystemUse, Quantity
 from slurmscope.prometheus.client import Prometheus

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from slurmscope.core.errors import ServerError, ServerTimedOut, SourceError
-from slurmscope.lustre.top_clients import read_top_clients, top_expression
 from slurmscope.lustre.use import ClientKind, Period, Quantity, TopClient, TopClients
+from slurmscope.portal.filesystems import read_top_clients, top_expression
 from slurmscope.prometheus.query_counters import QueryCounters
 from slurmscope.prometheus.responses import FoundSeries, Reply
 

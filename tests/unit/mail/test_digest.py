@@ -12,7 +12,7 @@ import pytest
 
 from slurmscope.archive.interface import UseTotal
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.mail.digest import Digest, DigestSums, Use, make_digest
+from slurmscope.mail.digest import Digest, DigestSums, SharedHeader, Use, make_digest
 from slurmscope.mail.digest_mail import make_digest_mail, render_digest_html, render_digest_text
 from tests.fakes.reports import HOSTILE_NAME, START
 
@@ -84,6 +84,36 @@ def test_job_that_ran_out_of_memory_lost_all_of_its_hours() -> None:
     assert ["100", "–"] == next(line.split()[2:4] for line in text.splitlines() if line.startswith("1 relax"))
 
 
+def test_table_of_jobs_says_why_and_explains_its_order() -> None:
+    rows = (
+        replace(_row(4711, 5.0, 2.0), rules=("cpu_idle",)),
+        replace(_row(4712, 9.0), state="TIMEOUT"),
+        _row(4713, 1.0),
+    )
+    text = render_digest_text(_digest(worst_jobs=rows))
+
+    lines = {line.split()[0]: line for line in text.splitlines() if line[:4] in {"4711", "4712", "4713"}}
+    assert lines["4711"].endswith("  Cores were idle")
+    assert lines["4712"].endswith("  timeout")
+    assert lines["4713"].endswith("  idle cores")
+    assert "an hour of a GPU counts as 16 of a core" in text
+    assert "counts as" not in render_digest_text(_digest(worst_jobs=rows[1:]))
+
+
+def test_hours_were_not_lost_by_memory_that_was_not_needed_nor_by_cores_where_gpus_were_idle() -> None:
+    rows = (
+        replace(_row(4711, 5.0), rules=("memory_over_requested", "core_imbalance")),
+        replace(_row(4712, 5.0), rules=("memory_over_requested",)),
+        _row(4713, 5.0, 2.0),
+    )
+    text = render_digest_text(_digest(worst_jobs=rows))
+
+    lines = {line.split()[0]: line for line in text.splitlines() if line[:4] in {"4711", "4712", "4713"}}
+    assert "memory" not in lines["4711"].lower()
+    assert lines["4712"].endswith("  idle cores")
+    assert lines["4713"].endswith("  idle GPUs")
+
+
 def test_equal_jobs_of_two_clusters_are_distinguished() -> None:
     both = (_row(4711, 5.0), replace(_row(4711, 2.0), cluster="beta"))
     digest = _digest(worst_jobs=both)
@@ -95,7 +125,7 @@ def test_equal_jobs_of_two_clusters_are_distinguished() -> None:
         line[:2] if line[0] == "Job" else line[:4] for line in lines
     ]
     assert all(len(line) <= 76 for line in render_digest_text(digest).splitlines())
-    assert "JobClusterCore h lost" in page
+    assert "JobClusterCore h" in page
     assert "4711 relaxlab5" in page
     assert "4711 relaxbeta2" in page
 
@@ -144,8 +174,8 @@ def test_the_text_says_it_all_in_76_columns() -> None:
 def test_gpus_are_shown_to_those_who_have_some() -> None:
     with_gpus = _digest(gpus=Use(allocated_hours=10.0))
 
-    assert "GPUs" not in render_digest_text(_digest())
-    assert "GPUs" in render_digest_text(with_gpus)
+    assert "\nGPUs " not in render_digest_text(_digest())
+    assert "\nGPUs " in render_digest_text(with_gpus)
     assert "not measured" in render_digest_text(with_gpus)
 
 
@@ -236,3 +266,12 @@ def test_a_way_out_that_no_header_can_carry_is_in_the_digest_only() -> None:
 
     assert None is mail["List-Unsubscribe"]
     assert address in render_digest_text(_digest(opt_out=address))
+
+
+def test_headers_of_several_clusters_name_them() -> None:
+    rows = (_row(12, 5.0), replace(_row(12, 4.0), cluster="small"))
+    headers = (SharedHeader(jobs=rows, lines=("#SBATCH --mem=1G",)),)
+
+    text = render_digest_text(_digest(worst_jobs=rows, headers=headers))
+
+    assert "Header for the next run of 12 (lab), 12 (small)\n#SBATCH --mem=1G\n" in text

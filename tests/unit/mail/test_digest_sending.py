@@ -14,8 +14,8 @@ from slurmscope.archive.checkpoints import Checkpoints
 from slurmscope.archive.interface import UseTotal
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.errors import ArchiveError, OutputError
-from slurmscope.mail.digest import DigestSubject, DigestSums, make_digest
-from slurmscope.mail.digest_sending import MAX_FAILURES_IN_A_ROW, DigestSender, SendOutcome, _require_lock
+from slurmscope.mail.digest import Digest, DigestSubject, DigestSums, make_digest
+from slurmscope.mail.digest_delivery import MAX_FAILURES_IN_A_ROW, DigestSender, SendOutcome, _require_lock
 from slurmscope.reports.settings import MailSettings
 from slurmscope.reports.sources import open_archive
 from tests.fakes.mail_server import body_of
@@ -177,6 +177,24 @@ def test_digest_that_is_only_shown_is_not_recorded(checkpoints: Checkpoints) -> 
     assert (SendOutcome.SHOWN, "ada@example.org") == (delivery.outcome, delivery.recipient)
     assert "3 jobs ended" in delivery.text
     assert [SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada")
+
+
+def test_headers_are_computed_once_and_only_for_digests_that_are_due(checkpoints: Checkpoints) -> None:
+    completed: list[DigestSubject] = []
+
+    def complete(about: DigestSubject, digest: Digest) -> Digest:
+        completed.append(about)
+        return replace(digest, energy_jobs=1, energy_joules=7.2e6)
+
+    sender = Sender()
+    digest_sender = DigestSender(checkpoints, SITE, sender.send, now_seconds=START, complete=complete)
+    checkpoints.set_opt_out("ada", is_opted_out=True)
+
+    assert [SendOutcome.OPTED_OUT] == [one.outcome for one in digest_sender.deliver(ADA, DIGEST, ("ada",))]
+    assert [] == completed
+    digest_sender.deliver(PHYSICS, DIGEST, ("ada", "bob", "eve"))
+    assert [PHYSICS] == completed
+    assert [True, True] == ["2 kWh" in body_of(mail) for mail in sender.mails]
 
 
 def test_without_jobs_or_readers_there_is_nothing_to_send(checkpoints: Checkpoints) -> None:

@@ -9,18 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
+from slurmscope.archive.tables import JOBS, REPORTS
+from slurmscope.jobs.render.brief import render_brief
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.summary import UsedShare
-from slurmscope.mail.digest import Digest, DigestRequest, DigestSubject, Use, add_up, write_digests
-from slurmscope.mail.digest_mail import render_digest_text
+from slurmscope.jobs.viewer import Viewer
+from slurmscope.mail.digest import Digest, DigestRequest, DigestSubject, Use, add_headers, add_up, write_digests
+from slurmscope.mail.digest_mail import render_digest_html, render_digest_text
 from slurmscope.mail.mail import make_mail
+from slurmscope.reports.live_cache import WaitingTimesCache
+from slurmscope.reports.resubmission import add_resubmission
 from slurmscope.reports.sources import open_archive
 from tests.fakes.archive import make_row
-from tests.fakes.reports import START, make_gpu_report, make_record, make_report, make_unmeasured_report
+from tests.fakes.reports import START, make_finding, make_gpu_report, make_record, make_report, make_unmeasured_report
 
 DAY = 86400
 NOW = START + 7 * DAY
@@ -51,7 +57,10 @@ def _short_job(job_id: int, seconds: float, **changed: Any) -> JobReport:
 
 
 def _digests(archive: SqlArchive, **request: Any) -> dict[DigestSubject, Digest | None]:
-    return dict(write_digests(archive, DigestRequest(**request), NOW))
+    return {
+        about: add_headers(archive, about, digest) if digest else None
+        for about, digest in write_digests(archive, DigestRequest(**request), NOW)
+    }
 
 
 def _digest(archive: SqlArchive, **request: Any) -> Digest:
@@ -201,6 +210,64 @@ def test_named_without_jobs_gets_no_digest(archive: SqlArchive) -> None:
     archive.save([_job(1)])
 
     assert {BOB: None} == _digests(archive, users=("bob", "bob"))
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("#SBATCH ")]
+
+
+@pytest.mark.parametrize("request_of", [{"users": ("ada",)}, {"accounts": ("physics",)}])
+def test_lines_of_listed_jobs_are_those_of_their_reports(archive: SqlArchive, request_of: dict[str, Any]) -> None:
+    long = make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=2")
+    reports = [
+        replace(_job(number, name=name), findings=(long,)) for number, name in ((1, "relax"), (2, "relax"), (3, "scan"))
+    ]
+    archive.save([*reports, replace(_job(4, name="other"), findings=())])
+    report = add_resubmission(archive, WaitingTimesCache(archive), Viewer(name="ada"), reports[0])
+
+    digest = _digest(archive, **request_of)
+    text, html = render_digest_text(digest), render_digest_html(digest)
+
+    assert "#SBATCH --cpus-per-task=2" in _lines(text)
+    assert _lines(render_brief(report)) == _lines(text)
+    assert "\n".join(_lines(text)) in html
+    assert "Header for the next run of 3, 2, 1" in text
+    assert "Header for the next run of 3, 2, 1" in html
+
+
+def test_digest_without_headers_has_no_lines(archive: SqlArchive) -> None:
+    archive.save([replace(_job(1, state="FAILED"), findings=())])
+    digest = _digest(archive, users=("ada",))
+
+    assert 1 == len(digest.worst_jobs)
+    assert () == digest.headers
+    assert "SBATCH" not in render_digest_text(digest) + render_digest_html(digest)
+
+
+def test_damaged_report_costs_its_header_only(archive: SqlArchive) -> None:
+    long = make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=2")
+    archive.save([replace(_job(1, cpus=6), findings=(long,)), replace(_job(2, user="bob"), findings=(long,))])
+    damaged = REPORTS.c.run_id.in_(select(JOBS.c.run_id).where(JOBS.c.job_id == 1))
+    archive.database.write(lambda connection: connection.execute(update(REPORTS).where(damaged).values(body=b"x")))
+    digests = _digests(archive, all_users=True)
+
+    assert {ADA: 0, BOB: 1} == {about: len(digest.headers) for about, digest in digests.items() if digest}
+
+
+def test_header_of_an_account_is_based_on_runs_that_its_coordinators_see(archive: SqlArchive) -> None:
+    # Six completed runs prove that less is enough: those in another account are of no use to a coordinator.
+    others = [
+        replace(_job(number, days=number / 10, account="other", time_limit_seconds=86_400), findings=())
+        for number in range(2, 8)
+    ]
+    archive.save([replace(_job(1, time_limit_seconds=86_400), findings=()), *others])
+
+    assert ["mem", "time"] == _options(_digest(archive, users=("ada",)))
+    assert [] == _options(_digest(archive, accounts=("physics",)))
+
+
+def _options(digest: Digest) -> list[str]:
+    return [line.removeprefix("#SBATCH --").partition("=")[0] for each in digest.headers for line in each.lines]
 
 
 def test_job_without_account_is_in_no_digest_to_accounts() -> None:

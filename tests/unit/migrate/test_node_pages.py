@@ -14,6 +14,7 @@ import pytest
 from slurmscope.cluster import squeue
 from slurmscope.slurm import config
 from tests.fakes.command_line import run_here
+from tests.fakes.compared_pages import compare_values
 from tests.fakes.original_machine import write_machine
 from tests.fakes.recorded_commands import write_recorded_commands
 
@@ -41,11 +42,15 @@ def settings(tmp_path: Path) -> Path:
     return file
 
 
-def check(tool: str, settings: Path) -> dict[str, Any]:
-    """Run the command; processes belong to whoever runs the test."""
+def read_page(tool: str) -> str:
+    """Return the page of an original; processes belong to whoever runs the test."""
     owner = pwd.getpwuid(os.getuid()).pw_name
+    return (FOLDER / tool / "page.prom").read_text().replace('user="root"', f'user="{owner}"')
+
+
+def check(tool: str, settings: Path) -> dict[str, Any]:
     page = settings.with_name("old.prom")
-    page.write_text((FOLDER / tool / "page.prom").read_text().replace('user="root"', f'user="{owner}"'))
+    page.write_text(read_page(tool))
     done = run_here("migrate", "check", str(page), "--config.file", str(settings), "--format", "json")
     result: dict[str, Any] = json.loads(done.stdout)
     assert (0, []) == (done.returncode, [found for found in result["differences"] if found["is_loss"]])
@@ -67,3 +72,25 @@ def test_nothing_of_the_pseudo_exporter_is_lost(settings: Path) -> None:
 
     assert {"cpu_usage", "ram_usage", "ncpus"} == {found["metric"] for found in result["differences"]}
     assert 3 == result["compared"]
+
+
+def test_only_documented_values_of_the_jobs_exporter_differ(settings: Path) -> None:
+    ours = run_here("node", "--once", "--config.file", str(settings)).stdout
+    equal, different = compare_values(read_page("jobs-exporter"), ours, without={"instance"})
+
+    assert {
+        # Over a tenth of a second, which one page has not.
+        "jobs_cpu_percent", "jobs_cpu_percent_per_core",
+        # Every second process was skipped, or its first task alone counted.
+        "jobs_opened_files", "jobs_read_mb", "jobs_write_mb", "jobs_write_count", "jobs_rss", "jobs_spawned_processes",
+        "jobs_uses_scratch",
+    } == different  # fmt: skip
+    # User, system and total time of two jobs, on three cores; threads of two programs, reads; jobs of one process.
+    assert equal >= 13
+
+
+def test_values_of_the_pseudo_exporter_are_the_same(settings: Path) -> None:
+    ours = run_here("node", "--once", "--config.file", str(settings)).stdout
+
+    # Cores by user are on the page of the other exporter.
+    assert (8, {"ncpus"}) == compare_values(read_page("pseudo-exporter"), ours)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.cli.roles import all_collectors, feature_metrics
-from slurmscope.cluster import licenses, limits, sdiag, sinfo, squeue
+from slurmscope.cluster import licenses, limits, scheduler, sinfo, squeue
 from slurmscope.cluster.json import records
 from slurmscope.exporter.collector import Role
 from slurmscope.metrics.parse import Type
@@ -21,6 +21,7 @@ from slurmscope.migrate.check import PageComparison, check_pages, declare, known
 from slurmscope.migrate.pages import Page, parse_page, read_page
 from slurmscope.slurm import config
 from tests.fakes.command_line import run_here
+from tests.fakes.compared_pages import compare_values
 from tests.fakes.recorded_commands import write_recorded_commands
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "originals" / "slurm-exporter"
@@ -30,7 +31,7 @@ COMMANDS = {
     ("sinfo", sinfo.arguments("\0")): "sinfo.txt",
     ("squeue", records.SQUEUE_ARGUMENTS): "squeue.json",
     ("sinfo", records.SINFO_ARGUMENTS): "sinfo.json",
-    ("sdiag", sdiag.ARGUMENTS): "sdiag.txt",
+    ("sdiag", scheduler.ARGUMENTS): "sdiag.txt",
     ("scontrol", licenses.ARGUMENTS): "licenses.txt",
     ("scontrol", limits.ARGUMENTS): "assoc_mgr.txt",
 }
@@ -50,10 +51,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ours(recorded: Path) -> dict[str, Page]:
+def texts(recorded: Path) -> dict[str, str]:
     """Make our pages over the same answers."""
     flags = ("cluster", "--once", f"--slurm.bin-path={recorded}", "--slurm.timeout=60s")
-    return {mode: parse_page(run_here(*flags, f"--slurm.backend={mode}").stdout.encode()) for mode in MODES}
+    return {mode: run_here(*flags, f"--slurm.backend={mode}").stdout for mode in MODES}
+
+
+@pytest.fixture(scope="module")
+def ours(texts: dict[str, str]) -> dict[str, Page]:
+    return {mode: parse_page(text.encode()) for mode, text in texts.items()}
 
 
 def check(mode: str, page: Page) -> PageComparison:
@@ -75,6 +81,41 @@ def test_command_agrees(mode: str, recorded: Path, tmp_path: Path) -> None:
     done = run_here("migrate", "check", str(FOLDER / f"page-{mode}.prom"), "--config.file", str(file))
 
     assert (0, "Nothing would be lost.") == (done.returncode, done.stdout.strip().rpartition("\n")[2])
+
+
+# Of two processes, at two moments.
+OF_PROCESS = {
+    "process_cpu_seconds_total", "process_open_fds", "process_resident_memory_bytes", "process_virtual_memory_bytes",
+    "process_network_receive_bytes_total", "process_network_transmit_bytes_total", "process_start_time_seconds",
+    "process_max_fds", "process_virtual_memory_max_bytes",
+    *(f"slurm_{of}_scrape_duration" for of in ("job", "node", "diag", "limit")),
+}  # fmt: skip
+# docs/migrate/slurm-exporter.md: binary units, and memory of whole jobs and of what the scheduler allocated ...
+_OF_UNITS = {
+    f"slurm_{name}"
+    for name in ("mem_real", "mem_free", "mem_alloc", "partition_real_mem", "partition_free_mem",
+                 "account_mem_limit", "user_mem_alloc", "account_job_state_mem_alloc", "feature_mem_alloc")
+}  # fmt: skip
+# ... features that jobs requested, jobs of several partitions, cycles where microseconds were; ...
+_OF_JOBS = {"slurm_feature_total", "slurm_partition_job_state_total", "slurm_backfill_cycle_count"}
+DIFFERENT = {
+    "text": _OF_UNITS | _OF_JOBS | {"slurm_feature_cpu_alloc"},
+    # ... and in JSON mode tasks of pending arrays, load times 100, base states, idle CPUs of nodes that are down.
+    "json": _OF_UNITS | _OF_JOBS | {
+        f"slurm_{name}"
+        for name in ("account_job_state_total", "user_state_total", "pending_reason_total", "cpu_load", "cpus_idle",
+                     "partition_cpu_load", "partition_idle_cpus", "cpus_per_state", "node_count_per_state",
+                     "partition_node_count", "partition_alloc_cpus", "partition_alloc_mem")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "least"), [("text", 120), ("json", 95)])
+def test_only_documented_values_differ(mode: str, least: int, texts: dict[str, str]) -> None:
+    equal, different = compare_values((FOLDER / f"page-{mode}.prom").read_text(), texts[mode])
+
+    assert DIFFERENT[mode] == different - OF_PROCESS
+    assert equal >= least
 
 
 def mutate(page: Page, name: str, place: int, value: float | None) -> Page:

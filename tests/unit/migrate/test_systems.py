@@ -31,6 +31,10 @@ README_NAMES = {
     "pseudo-exporter": ("cpu_usage", "ram_usage", "ncpus"),
     "cluster-exporter": ("cluster_exporter_scrape_ok", "cluster_proc_write_throughput_bytes"),
     "profile-plugin": ("CPUUtilization", "RSS"),
+    "sckyzo-exporter": ("slurm_queue_pending", "slurm_node_status", "slurm_rpc_stats"),
+    "ceems": ("ceems_compute_unit_cpus", "ceems_rapl_package_joules_total"),
+    "cgroup-exporter": ("cgroup_cpus", "cgroup_memory_rss_bytes", "cgroup_info"),
+    "jobstats": ("nvidia_gpu_duty_cycle", "cgroup_uid"),
 }
 
 
@@ -69,6 +73,6 @@ def test_names_of_the_readme_are_described(system: OldSystem) -> None:
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.page)
 def test_metrics_that_a_description_points_to_exist(system: OldSystem) -> None:
     texts = [text for old in system.metrics() for text in (old.difference, old.missing)]
-    named = {name for text in texts for name in re.findall(r"`((?:jobs|slurm|slurmscope)_\w+)`", text)}
+    named = {name for text in texts for name in re.findall(r"`((?:jobs|slurm|slurmscope|gpu)_\w+)`", text)}
 
     assert set() == named - OURS

@@ -26,9 +26,9 @@ def script() -> Iterator[Callable[[str], Script]]:
         program.close()
 
 
-@pytest.fixture
-def reader() -> Iterator[ProcessReader]:
-    """Return a reader of this machine's processes."""
-    opened = ProcessReader(Path("/proc"))
+@pytest.fixture(params=[0, 100], ids=["opened-anew", "kept-open"])
+def reader(request: pytest.FixtureRequest) -> Iterator[ProcessReader]:
+    """Return a reader of this machine's processes, which opens their files anew, or keeps them open."""
+    opened = ProcessReader(Path("/proc"), most_kept=request.param)
     yield opened
     opened.close()

@@ -69,11 +69,12 @@ class ProcTree:
         threads: int = 1,
         parent: int = 1,
         io: IoCounts | None = None,
+        state: str = "S",
     ) -> None:
         """Write a process, or write it anew."""
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
-        middle = f"S {parent} {group} {group} 0 -1 0 5 0 0 0 {ticks} 0 0 0 20 0 {threads} 0 {start} 4096 {pages}"
+        middle = f"{state} {parent} {group} {group} 0 -1 0 5 0 0 0 {ticks} 0 0 0 20 0 {threads} 0 {start} 4096 {pages}"
         (folder / "stat").write_text(f"{pid} ({command}) {middle} {'0 ' * 30}\n")
         if io is not None:
             names = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes")

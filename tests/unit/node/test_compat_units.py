@@ -9,7 +9,7 @@ import pytest
 
 from slurmscope.cluster import scheduler
 from slurmscope.cluster.rpc import MessageRpcs, StatisticsValues, UserRpcs
-from slurmscope.cluster.sdiag import Diag
+from slurmscope.cluster.scheduler import Diag
 from slurmscope.exporter.collector import NoOptions
 from slurmscope.node import jobs as job_use
 from slurmscope.node.gpu import collector as gpu_collector

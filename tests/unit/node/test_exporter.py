@@ -13,8 +13,10 @@ from slurmscope.cli.roles import all_collectors
 from slurmscope.core.errors import SourceError
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.reading import SharedReading
+from slurmscope.http.server.app import Audience
 from slurmscope.node.checks import check_node
-from slurmscope.node.exporter import NodeJobsReader, TrackingOptions, find_pids, open_job_tracker
+from slurmscope.node.exporter import TrackingOptions, find_pids, open_job_tracker
+from slurmscope.node.job_registry import NodeJobsReader
 from slurmscope.node.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, NodeJobs
 from slurmscope.node.settings import PathSettings
 from tests.fakes.exporters import load_role, open_role
@@ -132,3 +134,28 @@ def test_processes_of_this_machine_are_scanned_if_there_are_no_cgroups(tmp_path:
         taken = tracker.snapshot()
     assert taken.available["processes"]
     assert taken.layout in ("processes", "unsupported")
+
+
+def test_private_data_hides_every_series_about_a_user_or_job_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "proc").symlink_to("/proc")
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    (tmp_path / "etc/slurm/slurm.conf").write_text("ClusterName=alpha\nPrivateData=jobs,accounts\n")
+    with closing(open_role("node", load_role("node", {"path.rootfs": str(tmp_path)}))) as features:
+        hidden = features.hidden_labels(0.0, Audience.NETWORK)
+        assert not features.hidden_labels(0.0, Audience.ADMITTED)
+
+    shown = {label for collector in all_collectors(Role.NODE) for metric in collector.metrics
+             for label in metric.labels if hidden.isdisjoint(metric.labels)}  # fmt: skip
+    # Of the node, its hardware and slurmscope itself; a new label is to be judged here.
+    assert {
+        "action", "bus", "covers", "device", "domain", "error", "event", "filesystem", "fstype", "gpu", "kind",
+        "layout", "mig", "minor", "model", "parent_uuid", "pipe", "reason", "result", "slurm_node", "source", "state",
+        "transport", "uuid", "what", "xid",
+    } == shown  # fmt: skip
+
+
+def test_ignored_private_data_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "proc").symlink_to("/proc")
+    flags = {"path.rootfs": str(tmp_path), "slurm.private-data": "ignore"}
+    with closing(open_role("node", load_role("node", flags))) as features:
+        assert not features.hidden_labels(0.0, Audience.NETWORK)

@@ -20,7 +20,7 @@ from slurmscope.node.exporter import TrackingOptions, open_job_tracker
 from slurmscope.node.job_finder import ReadingOptions
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.node.jobs import COLLECTOR, JobUseOptions
-from slurmscope.node.procfs.job_processes import ProcessDetail
+from slurmscope.node.procfs.job_scan import ProcessDetail
 from tests.fixtures.cgroup.make import unpack
 from tests.processes import holding_long_path
 from tests.unit.node.proc_tree import FIXTURES

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.checks import ProcessSources, has_capabilities
 from slurmscope.node.job_finder import ENVIRONMENT_TRIES, IDLE_LIMIT, LEADER_LIMIT, JobMeter, ReadingOptions
 from slurmscope.node.job_use import WHOLE_JOB, GroupKey, JobKey
-from slurmscope.node.procfs.job_processes import ProcessDetail
+from slurmscope.node.procfs.job_scan import ProcessDetail
 from slurmscope.node.procfs.reader import ProcessReader
 from tests.fakes.live_jobs import FakeJob
+from tests.unit.node.proc_tree import ProcTree, written
 
 KEY = JobKey(7)
 
@@ -27,10 +29,11 @@ class JobWithProcesses(FakeJob):
     """Be a job with given processes."""
 
     stepd: list[int] = field(default_factory=list)
+    is_complete: bool = True
 
     def members(self) -> Members:
         """Show the processes."""
-        return Members(stepd=tuple(self.stepd), user=tuple(self.pids))
+        return Members(stepd=tuple(self.stepd), user=tuple(self.pids), is_complete=self.is_complete)
 
 
 @pytest.fixture
@@ -69,6 +72,25 @@ def test_job_whose_cgroup_is_gone_still_has_processes(reader: ProcessReader, chi
     assert use is not None
     assert use.processes is not None
     assert ({}, 1) == (use.groups, use.processes.processes)
+
+
+def test_processes_that_cannot_be_listed_for_a_while_are_counted_once(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(11, 11, ticks=100, io=written(50))
+    job = JobWithProcesses(KEY, seconds=3.0, pids=[11])
+    with closing(ProcessReader(tmp_path)) as reader:
+        meter = JobMeter(reader, ReadingOptions())
+        uses = [meter.read(job)]
+        job.pids, job.is_complete = [], False
+        uses += [meter.read(job) for _ in range(3)]
+        job.pids, job.is_complete = [11], True
+        uses += [meter.read(job) for _ in range(3)]
+
+    assert [(1, 50)] * 7 == [
+        use and use.processes and (use.processes.processes, use.processes.io and use.processes.io.write_chars)
+        for use in uses
+    ]
+    assert 1 == len({use and use.processes and use.processes.cpu_seconds for use in uses})
 
 
 def test_job_without_cgroup_and_processes_is_gone(reader: ProcessReader) -> None:
@@ -228,3 +250,23 @@ def test_denied_source_is_unavailable_until_it_is_readable(
     assert ALL | dict.fromkeys(missing, False) == told.available(has_jobs=True)
     assert ALL | dict.fromkeys(missing, False) == told.available(has_jobs=False)
     assert ALL == told.available(has_jobs=True)
+
+
+def test_environments_that_are_slow_to_read_take_no_more_than_the_time_of_the_job(tmp_path: Path) -> None:
+    tree, now = ProcTree(tmp_path / "proc"), 1000.0
+    for pid in (10, 11, 12):
+        tree.add(pid, pid)
+        (tree.root / str(pid) / "environ").write_bytes(b"SLURM_JOB_ACCOUNT=physics\0" if pid == 12 else b"A=1\0")
+
+    def slow() -> float:
+        nonlocal now
+        now += 1.0
+        return now
+
+    job = FakeJob(JobKey(1), pids=[10, 11, 12])
+    meter = JobMeter(ProcessReader(tree.root), ReadingOptions(environment=("SLURM_JOB_ACCOUNT",)), clock=slow)
+
+    cut = meter.read(job, seconds=2.5)
+    assert (cut is not None and cut.environment, meter.was_cut) == ({}, True)
+    whole = meter.read(job)
+    assert (whole is not None and whole.environment, meter.was_cut) == ({"SLURM_JOB_ACCOUNT": "physics"}, False)

@@ -10,6 +10,7 @@ from slurmscope.node.job_use import (
     CgroupUse,
     CpuUse,
     GroupKey,
+    HeldProcess,
     IoUse,
     JobKey,
     JobUse,
@@ -43,6 +44,8 @@ WHOLE = CgroupUse(
         limit_bytes=512 * MIB,
         swap_limit_bytes=64 * MIB,
         events={"oom_kill": 1, "max": 9},
+        refaults={"anon": 0, "file": 25},
+        numa_bytes={"local": 190 * MIB, "remote": 100 * MIB},
     ),
     pressure_seconds={("cpu", "some"): 1.5, ("io", "full"): 0.25},
     block={"8:0": BlockUse(read_bytes=1, write_bytes=2, reads=3, writes=4)},
@@ -57,6 +60,7 @@ PROCESSES = ProcessUse(
     major_faults=2,
     voluntary_switches=50,
     involuntary_switches=60,
+    queue_seconds=4.5,
     threads_of={"python3": 8},
     most_threads_of={"python3": 5},
     cpu_seconds_of={"python3": 12.0},
@@ -66,6 +70,8 @@ PROCESSES = ProcessUse(
     worst_file_ratio=0.25,
     uses_scratch=True,
     io=IoUse(read_chars=10 * MIB, write_chars=50 * MIB, reads=100, writes=200, read_bytes=7 * MIB, write_bytes=8 * MIB),
+    held_processes=1,
+    held=(HeldProcess(412, "hpl", "3", "stopped", 61.0),),
 )
 JOB = JobUse(
     key=JobKey(4711),
@@ -106,6 +112,8 @@ def test_values_of_the_cgroup_are_exported() -> None:
     assert {(*LABELS, "cpu", "some"): 1.5, (*LABELS, "io", "full"): 0.25} == served["jobs_pressure_seconds_total"]
     assert {(*LABELS, "8:0"): 2} == served["jobs_block_write_bytes_total"]
     assert {LABELS: 0} == served["jobs_memory_swap_bytes"]
+    placed = {(*LABELS, "local"): 190 * MIB, (*LABELS, "remote"): 100 * MIB}
+    assert placed == served["jobs_memory_numa_bytes"]
 
 
 def test_values_of_the_processes_are_exported() -> None:
@@ -114,6 +122,7 @@ def test_values_of_the_processes_are_exported() -> None:
     assert {LABELS: 50 * MIB} == served["jobs_io_write_bytes_total"]
     assert {(*LABELS, "minor"): 1000, (*LABELS, "major"): 2} == served["jobs_page_faults_total"]
     assert {(*LABELS, "voluntary"): 50, (*LABELS, "involuntary"): 60} == served["jobs_context_switches_total"]
+    assert {LABELS: 4.5} == served["jobs_run_queue_wait_seconds_total"]
     assert {(*LABELS, "running"): 2, (*LABELS, "sleeping"): 6} == served["jobs_threads"]
 
 

@@ -13,16 +13,20 @@ from slurmscope.cli.options import load_config
 from slurmscope.cli.roles import find_role
 from slurmscope.exporter.exporter import RunningExporter
 from slurmscope.http.server.app import ScrapeRequest
-from slurmscope.jobs.report_metrics import REPORTS_METRICS
+from slurmscope.jobs.queries import REPORTS_METRICS
 from slurmscope.node.cgroup import v1_group
 from slurmscope.node.cgroup import v2 as v2_group
+from slurmscope.node.cgroup.folders import NUMA_FILE
 from slurmscope.node.exporter import TrackingOptions, open_job_tracker
 from slurmscope.node.job_use import WHOLE_JOB
 from slurmscope.node.jobs import COLLECTOR, METRICS_OF_FILES, find_needs
 from tests.fixtures.cgroup.make import unpack
 
 NAMES = {metric.name for metric in COLLECTOR.metrics}
-LEFT_OUT = ('event="max"', 'event="low"', 'event="high"', 'event="oom"', 'event="oom_group_kill"', 'state="')
+LEFT_OUT = (
+    'event="max"', 'event="low"', 'event="high"', 'event="oom"', 'event="oom_group_kill"', 'state="',
+    'has_ended="false"',
+)  # fmt: skip
 
 
 def read_jobs(root: Path, profile: str) -> list[str]:
@@ -31,6 +35,7 @@ def read_jobs(root: Path, profile: str) -> list[str]:
         "path_cgroup": str(root / "sys" / "fs" / "cgroup"),
         "path_procfs": str(root / "proc"),
         "metrics_profile": profile,
+        "slurm_private_data": "ignore",  # this host has no slurm.conf
     }
     exporter = find_role("node").make_exporter(lambda: load_config("node", given))
     with closing(RunningExporter(exporter, exporter.load())) as running:
@@ -74,14 +79,14 @@ def test_memory_stays_known_after_its_cgroup_is_removed(tmp_path: Path) -> None:
 
 
 def test_files_that_are_left_out_are_files_of_cgroups() -> None:
-    assert {*v1_group.FILES, *v2_group.FILES} >= METRICS_OF_FILES.keys()
+    assert {*v1_group.FILES, *v2_group.FILES, NUMA_FILE} >= METRICS_OF_FILES.keys()
     assert {name for names in METRICS_OF_FILES.values() for name in names} <= NAMES
 
 
 def test_everything_is_read_while_all_metrics_are_exported() -> None:
     needs = find_needs(lambda _: True)
 
-    assert (frozenset(), True, True) == (needs.unneeded_files, needs.switches, needs.steps)
+    assert (frozenset(), True, True, True) == (needs.unneeded_files, needs.switches, needs.queue, needs.steps)
 
 
 def test_nothing_but_the_necessary_is_read_for_reports() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from slurmscope.cluster.events import NodeEvent
 from slurmscope.cluster.sinfo import Node, Nodes
-from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.blockers import QueueFacts
 from slurmscope.jobs.wait_times import WaitingTime
 from tests.fakes.archive_backend import ArchiveBackend, open_archive_backend
 from tests.fakes.browser import PortalClient

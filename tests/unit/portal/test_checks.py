@@ -22,8 +22,9 @@ from slurmscope.core.check import Check
 from slurmscope.core.config import load
 from slurmscope.portal.checks import check_progress, examine_portal
 from slurmscope.portal.settings import portal_sections
+from slurmscope.reporter.admin_comments import CHANGED_CHECKPOINT
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.sources import open_archive
 from tests.contracts.schema_version import set_version
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
@@ -40,7 +41,7 @@ def examine(folder: Path, **flags: object) -> dict[str, Check]:
         "archive.url": str(folder / "archive.db"),
         **{name.replace("_", "."): value for name, value in flags.items()},
     }
-    config = load(tuple(portal_sections()), flags=settings, environment={}, file=None)
+    config = load(tuple(portal_sections()), flags=settings, environment={})
     return {check.name: check for check in examine_portal(config, {})}
 
 
@@ -53,7 +54,7 @@ def test_everything_unreachable_is_reported_with_advice(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent" / "archive.db")
     checks = examine(tmp_path, archive_url=absent, prometheus_url="http://127.0.0.1:9")
 
-    assert {"archive", "PrivateData", "clock", "accounting", "coordinators", "time series"} == {
+    assert {"archive", "Slurm commands", "accounting", "coordinators", "time series"} == {
         name for name, check in checks.items() if not check.is_good
     }
     assert all(check.advice for check in checks.values() if not check.is_good)
@@ -63,11 +64,17 @@ def test_everything_unreachable_is_reported_with_advice(tmp_path: Path) -> None:
 def test_commands_that_are_missing_are_explained_by_their_folder(tmp_path: Path) -> None:
     checks = examine(tmp_path)
 
-    assert all("--slurm.bin-path" in checks[name].advice for name in ("accounting", "PrivateData", "clock"))
+    assert all("--slurm.bin-path" in checks[name].advice for name in ("accounting", "Slurm commands"))
 
 
 def test_archive_that_the_portal_will_create_is_not_missing(tmp_path: Path) -> None:
     assert examine(tmp_path)["archive"].is_good
+
+
+def test_folder_that_the_unit_will_make_is_not_missing(tmp_path: Path) -> None:
+    # Whether this machine has the folder or not.
+    assert examine(tmp_path, archive_url="sqlite:////var/lib/slurmscope/never.db")["archive"].is_good
+    assert not examine(tmp_path, archive_url=f"sqlite:///{tmp_path}/missing/never.db")["archive"].is_good
 
 
 def test_reporter_that_catches_up_is_not_behind(tmp_path: Path) -> None:
@@ -152,7 +159,6 @@ def test_unreachable_archive_has_one_line_with_all_its_hosts(tmp_path: Path) -> 
         tuple(portal_sections()),
         flags={"slurm.bin-path": str(tmp_path), "archive.url": url},
         environment={},
-        file=None,
     )
 
     (check,) = (check for check in examine_portal(config, {}) if check.name == "archive")
@@ -241,6 +247,30 @@ def test_process_that_archives_jobs_is_named(tmp_path: Path) -> None:
     assert (True, "reporter of alpha: none now") == (after.is_good, after.message)
 
 
+@pytest.mark.parametrize(("release", "is_good"), [("slurm-wlm 22.05.8", False), ("slurm-wlm 25.05.1", True)])
+def test_sacctmgr_that_changed_a_comment_is_reported(tmp_path: Path, release: str, is_good: bool) -> None:
+    write_command(tmp_path, "sacctmgr", f"case $1 in --version) echo '{release}';; esac")
+    with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
+        Checkpoints(database).write_checkpoint(f"{CHANGED_CHECKPOINT}alpha", "slurm-wlm 22.05.8")
+
+    check = examine(tmp_path, **{"reporter.admin-comment": True})["AdminComment"]
+
+    assert (is_good, not is_good) == (check.is_good, "alpha: slurm-wlm 22.05.8" in check.message)
+    assert is_good == (not check.advice)
+    assert "AdminComment" not in examine(tmp_path)
+
+
+def test_sacctmgr_that_fails_is_no_fault_of_the_archive(tmp_path: Path) -> None:
+    write_command(tmp_path, "sacctmgr", "echo 'no library' >&2; exit 127")
+    with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
+        Checkpoints(database).write_checkpoint(f"{CHANGED_CHECKPOINT}alpha", "slurm-wlm 22.05.8")
+
+    checks = examine(tmp_path, **{"reporter.admin-comment": True})
+
+    assert (True, False) == (checks["archive"].is_good, checks["AdminComment"].is_good)
+    assert "no library" in checks["AdminComment"].message
+
+
 def test_open_settings_are_reported(tmp_path: Path) -> None:
     checks = examine(tmp_path, **{"portal.listen-address": "0.0.0.0:8080"})
 
@@ -269,6 +299,10 @@ def test_measured_nodes_are_counted(tmp_path: Path) -> None:
             'count(increase(jobs_cpu_seconds_total{cluster="a b"}[60000ms]) and '
             'jobs_cpu_seconds_total{cluster="a b"} offset 60000ms)'
         ),
+        'min by (instance) (up{cluster="a b",job="slurm-nodes"})',
+        'min by (instance) (up{cluster="a b",job="slurm"})',
+        'count(slurm_nodes{cluster="a b"})',
+        'count(instance:slurm_nodes:sum{cluster="a b"})',
         "vector(time())",
     ] == [query.form["query"] for query in fake.queries]
 

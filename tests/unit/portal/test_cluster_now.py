@@ -48,6 +48,7 @@ def test_jobs_that_ended_are_not_in_the_queue() -> None:
 def test_node_counts_once_in_the_cluster_and_in_each_of_its_partitions() -> None:
     now = summarize_cluster(JOBS, NODES)
     assert (16, 6, {"mixed": 1, "drained": 1}) == (now.cpus, now.cpus_allocated, now.nodes_by_state)
+    assert (4, 1) == (now.gpus, now.gpus_allocated)
     same = {"nodes": 2, "cpus": 16, "cpus_allocated": 6, "cpus_idle": 10, "gpus": 4, "gpus_allocated": 1}
     expected = (
         PartitionNow(name="batch", running_jobs=3, pending_jobs=12, **same),
@@ -72,6 +73,7 @@ def test_unread_parts_are_none() -> None:
     assert (None, None, None, None, None) == (
         now.jobs_by_state, now.pending_by_reason, now.nodes_by_state, now.cpus, now.cpus_allocated,
     )  # fmt: skip
+    assert (None, None) == (now.gpus, now.gpus_allocated)
     assert ((), ("Slurm is unreachable.",)) == (now.partitions, now.problems)
 
 

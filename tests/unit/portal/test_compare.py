@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from slurmscope.jobs.charts import TRACED
 from slurmscope.jobs.report import Chart, ChartLine
 from slurmscope.jobs.rule import Subject
-from slurmscope.portal.compare import _merge_lines
+from slurmscope.portal.compare import _merge_lines, overlay_charts
 from tests.fakes.browser import Page, open_portal
 from tests.fakes.portal_backend import FakeBackend
+from tests.fakes.reports import make_record, make_report
 
 
 def test_comparison_shows_numbers_and_charts(backend: FakeBackend) -> None:
@@ -23,6 +26,16 @@ def test_comparison_shows_numbers_and_charts(backend: FakeBackend) -> None:
     assert 0.0 == charts[0]["times"][0]
     assert 200 == browser.get("/compare/charts/cpu.svg?job=4711&job=4712").status_code
     assert 404 == browser.get("/compare/charts/none.svg?job=4711").status_code
+
+
+def test_job_has_one_place_in_all_charts_also_where_it_was_not_measured() -> None:
+    plain, other = make_report(make_record(1)), make_report(make_record(2))
+    other = replace(other, charts=(*other.charts, replace(other.charts[0], name="gpu_busy")))
+    (chart,) = (chart for chart in overlay_charts([plain, other]) if chart.name == "gpu_busy")
+    assert ["job 1", "job 2"] == [line.label for line in chart.lines]
+    first, second = (set(line.values) for line in chart.lines)
+    assert {None} == first
+    assert {None} != second
 
 
 def test_comparison_accepts_jobs_in_one_field(backend: FakeBackend) -> None:

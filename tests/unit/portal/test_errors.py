@@ -111,8 +111,44 @@ def test_rejected_requests_say_why() -> None:
 
 def test_unknown_path_looks_like_an_inaccessible_job() -> None:
     browser = PortalClient(make_backend().make_app(), "ada")
-    unknown, inaccessible = browser.get("/no/such/page"), browser.get("/jobs/4712")
+    unknown, inaccessible = browser.get("/no/such/page"), browser.get("/jobs/4712/live")
     assert (404, inaccessible.text) == (unknown.status_code, unknown.text)
+
+
+@pytest.mark.parametrize("path", ["/no/such/page", "/jobs/99999", "/jobs?days=x&sort=wrong", "/users/nobody"])
+def test_error_pages_have_the_menu_of_the_viewer(path: str) -> None:
+    app = make_backend().make_app()
+    for name in ("sue", "ada"):
+        page = Page(PortalClient(app, name).get(path).text)
+        assert f"/users/{name}" in page.links
+        assert ("sue" == name) == ("/waste" in page.links)
+
+
+def test_error_pages_without_sign_in_have_no_links_of_a_user() -> None:
+    links = Page(PortalClient(make_backend().make_app()).get("/no/such/page").text).links
+    assert [] == [link for link in links if link.startswith(("/users/", "/waste"))]
+
+
+def test_missing_job_is_named_with_the_day_since_which_there_are_jobs() -> None:
+    app = make_backend().make_app()
+    text = Page(PortalClient(app, "ada").get("/jobs/99999").text).text
+    assert "Job 99999 does not exist, or you do not have access to it." in text
+    # That of the oldest job of ada.
+    assert "The archive has jobs that you may see since 2026-09-21." in text
+    assert "The archive has jobs since" in Page(PortalClient(app, "sue").get("/jobs/99999").text).text
+
+
+def test_missing_job_of_a_user_without_jobs_has_no_day() -> None:
+    text = Page(PortalClient(make_backend([]).make_app(), "ada").get("/jobs/99999").text).text
+    assert "Job 99999 does not exist, or you do not have access to it." in text
+    assert "since" not in text
+
+
+@pytest.mark.parametrize("name", ["12abc", "<b>", "1'--"])
+def test_name_that_is_no_job_id_is_not_repeated(name: str) -> None:
+    answer = PortalClient(make_backend().make_app(), "ada").get(f"/jobs/{name}")
+    assert "This does not exist" in Page(answer.text).text
+    assert name not in answer.text
 
 
 UNREACHABLE = "Slurm accounting is unreachable."
@@ -127,10 +163,11 @@ def test_missing_job_may_be_current_while_a_server_is_unreachable(path: str) -> 
     browser = PortalClient(backend.make_app(), "ada")
     absent, inaccessible = browser.get(path.format(99)), browser.get(path.format(4712))
     text = Page(absent.text).text
-    assert "This does not exist, or you do not have access to it." in text
-    assert "so a current job may be missing." in text
+    assert "does not exist, or you do not have access to it." in text
+    assert "so a job may be missing." in text
     assert UNREACHABLE in text
-    assert (404, 404, absent.content) == (absent.status_code, inaccessible.status_code, inaccessible.content)
+    assert (404, 404) == (absent.status_code, inaccessible.status_code)
+    assert absent.text.replace("Job 99 ", "Job 4712 ") == inaccessible.text
 
 
 def test_api_says_that_a_current_job_may_be_missing() -> None:
@@ -138,8 +175,7 @@ def test_api_says_that_a_current_job_may_be_missing() -> None:
     backend.failures = (UNREACHABLE,)
     answer = PortalClient(backend.make_app(), "ada").get("/api/v1/jobs/99/usage")
     expected = (
-        "Job 99 does not exist. Some servers are unreachable, so a current job may be missing. "
-        "Slurm accounting is unreachable."
+        "Job 99 does not exist. Not all jobs have been read, so a job may be missing. Slurm accounting is unreachable."
     )
     assert (404, {"error": expected}) == (answer.status_code, answer.json())
 

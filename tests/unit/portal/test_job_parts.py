@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.portal.job import make_job_parts
+from slurmscope.portal.job_view import make_job_parts
 from tests.fakes.archive import make_row
 from tests.fakes.reports import make_record, make_report
 

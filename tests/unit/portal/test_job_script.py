@@ -39,6 +39,18 @@ def test_owner_sees_the_script_and_what_to_check(ada: PortalClient) -> None:
     assert "script" not in {tag for tag, attributes in page.elements if "src" not in attributes}
 
 
+def test_header_of_the_owner_knows_the_options_in_the_script(backend: FakeBackend) -> None:
+    backend.scripts["4711"] = JobScript(text="#!/bin/sh\n#SBATCH --gres=tmpfs:1G\n./a\n")
+    path = "/api/v2/jobs/4711"
+
+    def options(user: str) -> object:
+        return PortalClient(backend.make_app(), user).get(path).json()["summary"]["record"]["script_options"]
+
+    assert ("--gres=tmpfs:1G", None) == (options("ada"), options("sue"))
+    backend.script_error = CommandFailed(["sacct"], "slurmdbd is down")
+    assert options("ada") is None
+
+
 def test_link_is_on_the_page_of_the_owner_alone(backend: FakeBackend) -> None:
     def links(user: str) -> set[str | None]:
         page = Page(PortalClient(backend.make_app(), user).get("/jobs/4711").text)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from slurmscope.core.tres import Gres
 from slurmscope.jobs.what_if import OtherRequest
-from slurmscope.portal.job_view import fill_form, make_job_view, parse_request, show_submitted
+from slurmscope.portal.job_view import fill_form, parse_request, show_submitted
 from slurmscope.portal.queries import BadQuery, make_range_fields
-from tests.fakes.reports import make_record, make_report
+from tests.fakes.reports import make_record
 
 GIB = 1 << 30
 
@@ -42,7 +41,7 @@ def test_fields_are_parsed_as_sbatch_does(given: dict[str, str], expected: Other
     ],
 )  # fmt: skip
 def test_wrong_input_is_refused_with_one_sentence(field: str, text: str) -> None:
-    with pytest.raises(BadQuery, match=r"\A(Cores|Memory|Time limit) must be [^.]*\.\Z"):
+    with pytest.raises(BadQuery, match=r"\A(Cores|Memory|Time limit|GPUs) must be [^.]*\.\Z"):
         parse_request({field: text})
 
 
@@ -54,22 +53,15 @@ def test_form_keeps_what_was_given() -> None:
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
-        ({"cpus": 4, "memory_bytes": 8 * GIB, "time_limit_seconds": 86_400}, ("4", "8G", "1-00:00:00")),
-        ({"memory_bytes": 3 * GIB, "node_count": 2, "time_limit_seconds": 5400}, ("4", "1536M", "01:30:00")),
-        ({"cpus": None, "memory_bytes": None, "time_limit_seconds": None}, ("", "", "")),
+        ({"cpus": 4, "memory_bytes": 8 * GIB, "time_limit_seconds": 86_400}, ("4", "8G", "1-00:00:00", "")),
+        ({"memory_bytes": 3 * GIB, "node_count": 2, "time_limit_seconds": 5400}, ("4", "1536M", "01:30:00", "")),
+        ({"cpus": None, "memory_bytes": None, "time_limit_seconds": None}, ("", "", "", "")),
+        ({"memory_bytes": 8 * GIB, "gres": (Gres(name="gpu", count=2),)}, ("4", "8G", "1-00:00:00", "2")),
     ],
 )
 def test_empty_fields_show_what_was_submitted(values: dict[str, object], shown: tuple[str, ...]) -> None:
     view = show_submitted(make_record(4711, **values))
-    assert shown == (view.cores, view.memory, view.time)
-
-
-def test_node_at_two_thousandths_is_not_busy() -> None:
-    report = make_report()
-    busy = replace(report.summary.nodes[0], cpus=16, mean_cores=15.0)
-    nodes = (busy, replace(busy, mean_cores=0.032))
-    rows = make_job_view(replace(report, summary=replace(report.summary, nodes=nodes)), ()).resources
-    assert "1 busy" == next(row.used for row in rows if row.label == "Nodes")
+    assert shown == (view.cores, view.memory, view.time, view.gpus)
 
 
 def test_no_field_repeats_its_label_as_a_hint() -> None:

@@ -10,7 +10,7 @@ from slurmscope.core.units import DAY_SECONDS
 from slurmscope.portal.checks import GONE_SECONDS, KEPT_SECONDS, LateReporters
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, ReporterProgress
 from slurmscope.reporter.reporters import Reporters
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 
 NOW = 1_790_000_000
 
@@ -84,10 +84,11 @@ def test_archive_is_read_now_and_then_and_may_be_unreachable() -> None:
 
 
 class Measuring(Reporters):
-    """Reporters that are elected for all clusters and archive in time, but measure nothing."""
+    """Reporters of one cluster that archive in time, but measure nothing."""
 
-    def __init__(self, progress: ReporterProgress) -> None:
+    def __init__(self, progress: ReporterProgress, *, is_elected: bool = True) -> None:
         self._progress = progress
+        self._is_elected = is_elected
 
     @property
     def progress(self) -> ReporterProgress:
@@ -95,7 +96,7 @@ class Measuring(Reporters):
 
     @property
     def elected(self) -> dict[str, bool]:
-        return {"lab": True}
+        return {"lab": self._is_elected}
 
 
 def test_page_says_that_jobs_are_archived_without_numbers() -> None:
@@ -110,5 +111,21 @@ def test_page_says_that_jobs_are_archived_without_numbers() -> None:
 
 def test_page_says_nothing_while_jobs_are_measured() -> None:
     assert [] == [
-        *LateReporters(Stored().list_checkpoints, ReporterSettings(), Measuring(ReporterProgress())).problems()
+        *LateReporters(Stored().list_checkpoints, ReporterSettings(), Measuring(ReporterProgress(rounds=1))).problems()
     ]
+
+
+def test_first_round_says_how_far_it_is() -> None:
+    """Lists are empty meanwhile, although the cluster has jobs."""
+    progress = ReporterProgress(jobs_archived=1234, read_until_seconds=float(NOW))
+    (sentence,) = LateReporters(Stored().list_checkpoints, ReporterSettings(), Measuring(progress)).problems()
+
+    # date -u -d @1790000000
+    assert "still being read from Slurm's accounting: 1,234 so far; those that ended until 2026-09-21 14:13" in sentence
+
+
+def test_portal_that_another_one_reads_for_waits_for_no_first_round() -> None:
+    standby = Measuring(ReporterProgress(), is_elected=False)
+    stored = Stored({read_until("lab"): str(NOW - 300)})
+    late = LateReporters(stored.list_checkpoints, ReporterSettings(), standby, wall_clock=lambda: float(NOW))
+    assert [] == [*late.problems()]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ class Hosts:
 
     def __init__(self) -> None:
         self.own = "alpha"
+        self.private_data = "none"
         self.controllers: dict[str, SimulatedCluster] = {
             "alpha": simulate(Shape(jobs=100, nodes=4), now=NOW, name="alpha"),
             "beta": simulate(Shape(jobs=60, nodes=6, seed=7), now=NOW, name="beta"),
@@ -40,7 +42,8 @@ class Hosts:
             raise CommandTimedOut([command], "was killed")
         title = f"CLUSTER: {name}\n".encode() if name and command == "squeue" else b""
         cluster = self.controllers[name or self.own]
-        return title + answer(cluster, command, rest)[1]
+        text = title + answer(cluster, command, rest)[1]
+        return re.sub(rb"(?m)^(PrivateData +=).*", rb"\1 " + self.private_data.encode(), text)
 
     def open(self, clusters: Sequence[str] = ("alpha", "beta", "gamma"), *, has_commands: bool = True) -> LiveClusters:
         live = LiveClusters(self.run, TextCommands(self.run), lambda: clusters, has_commands=has_commands)
@@ -72,6 +75,17 @@ def test_every_cluster_is_shown_from_its_own_controller(hosts: Hosts) -> None:
         assert queue is not None
         assert (name, hosts.pending(name)) == (queue.cluster, {job.job_id for job in queue.jobs})
     assert ["beta"] == [queue.cluster for queue in live.other_queues()]
+
+
+def test_nodes_are_for_all_unless_private_data_hides_them(hosts: Hosts) -> None:
+    live = LiveClusters(hosts.run, TextCommands(hosts.run), lambda: ("alpha", "beta"))
+    assert not live.shows_nodes("")  # while it is not known
+    live.queue("")
+    until(lambda: live.shows_nodes(""))
+    hosts.private_data = "nodes,usage"
+    hidden = hosts.open()
+    assert not hidden.shows_nodes("alpha")
+    assert not hidden.shows_nodes("unknown")
 
 
 def test_facts_and_nodes_are_those_of_the_cluster(hosts: Hosts) -> None:

@@ -15,13 +15,23 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from slurmscope import __version__
+from slurmscope.archive.size import ArchiveSize
 from slurmscope.core.errors import SourceError
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.exporter.self_metrics import BUILD_INFO, PROCESS_METRICS, READING_METRICS
+from slurmscope.jobs.suspect_nodes import JudgedNode, NodeVerdict
 from slurmscope.metrics.family import Family
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, end, write
-from slurmscope.portal.metrics import PORTAL_METRICS, PortalMetrics, RequestCounts, add_metrics_page, reporter_families
+from slurmscope.portal.metrics import (
+    PORTAL_METRICS,
+    PortalMetrics,
+    RequestCounts,
+    add_metrics_page,
+    archive_families,
+    reporter_families,
+)
+from slurmscope.portal.node_list import suspect_families
 from slurmscope.prometheus.query_counters import QueryCounters, QueryCounts, series_families
 from slurmscope.reporter.reporter import ReporterProgress
 from tests.fakes.portal_backend import USER_HEADER, make_backend
@@ -44,6 +54,7 @@ class Reporters:
 
     progress: ReporterProgress
     elected: Mapping[str, bool] = field(default_factory=lambda: {"alpha": True, "beta": False})
+    stopped_comments: Mapping[str, bool] = field(default_factory=lambda: {"alpha": True})
 
 
 def full_metrics() -> PortalMetrics:
@@ -58,16 +69,77 @@ def full_metrics() -> PortalMetrics:
     good.request()
     good.wait(float("inf"))
 
-    def fail() -> object:
-        raise SourceError("unreachable")
-
-    bad = SharedReading("jobs", fail, interval_seconds=10.0)
+    bad = SharedReading("jobs", failing, interval_seconds=10.0)
     bad.request()
     bad.wait(float("inf"))
     progress = ReporterProgress(jobs_archived=12, rounds=3, failures=1, read_until_seconds=1000.0)
     readings = {"nodes": good, "jobs": bad}
     reporters = Reporters(progress)
-    return PortalMetrics(requests=requests, reporters=reporters, query_counters=queries, readings=readings)  # type: ignore[arg-type]
+    size = ArchiveSize(used_bytes=7000, free_bytes=9000)
+    archive = SharedReading("archive", lambda: size, interval_seconds=10.0)
+    archive.request()
+    archive.wait(float("inf"))
+    return PortalMetrics(
+        requests=requests,
+        reporters=reporters,  # type: ignore[arg-type]
+        query_counters=queries,
+        readings=readings,
+        archive=archive,
+        suspects=judged("suspect", "too little data"),
+    )
+
+
+def test_archive_has_a_size_and_a_disk() -> None:
+    values = samples(full_metrics().families())
+
+    assert 7000 == values["slurmscope_archive_size_bytes", ()]
+    assert 9000 == values["slurmscope_archive_free_bytes", ()]
+
+
+def test_archive_that_was_not_measured_has_no_size() -> None:
+    unmeasured = SharedReading("archive", lambda: ArchiveSize(used_bytes=1), interval_seconds=10.0)
+    server = SharedReading("archive", lambda: ArchiveSize(used_bytes=1), interval_seconds=10.0)
+    server.request()
+    server.wait(float("inf"))
+
+    assert [] == list(samples(archive_families(unmeasured)))[1:]
+    assert [("slurmscope_archive_size_bytes", ())] == list(samples(archive_families(server)))
+
+
+def judged(*verdicts: str) -> SharedReading:
+    """Make a reading that has judged one node with each verdict."""
+    nodes = tuple(
+        JudgedNode(
+            cluster="lab", node=f"n{number}", verdict=NodeVerdict(verdict), runs=50, failed=25, failed_users=4,
+            expected_failed=1.5, chance=1e-9, slow_factor=None, gpu_faults=0,
+        )
+        for number, verdict in enumerate(verdicts)
+    )  # fmt: skip
+    reading = SharedReading("suspect_nodes", lambda: nodes, interval_seconds=3600.0)
+    reading.request()
+    reading.wait(float("inf"))
+    return reading
+
+
+def test_suspect_nodes_are_named_and_all_are_counted() -> None:
+    values = samples(suspect_families(judged("suspect", "watch", "normal", "normal", "too little data")))
+
+    def named(node: str, verdict: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+        return "slurmscope_suspect_node", (("cluster", "lab"), ("slurm_node", node), ("verdict", verdict))
+
+    assert {named("n0", "suspect"): 1.0, named("n1", "watch"): 1.0} == {
+        key: value for key, value in values.items() if key[0] == "slurmscope_suspect_node"
+    }
+    counts = {dict(labels)["verdict"]: value for (name, labels), value in values.items() if "judged" in name}
+    assert {"suspect": 1.0, "watch": 1.0, "normal": 2.0, "too little data": 1.0} == counts
+
+
+def test_nodes_that_could_not_be_judged_have_no_series() -> None:
+    assert [] == list(suspect_families(SharedReading("suspect_nodes", failing, interval_seconds=3600.0)))
+
+
+def failing() -> object:
+    raise SourceError("unreachable")
 
 
 def test_queries_are_counted_by_kind() -> None:

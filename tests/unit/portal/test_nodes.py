@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurmscope.cluster.events import NodeEvent
 from slurmscope.cluster.sinfo import Node, NodeGres, Nodes
-from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.blockers import QueueFacts
+from slurmscope.jobs.summary import GpuWork
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend
-from tests.fakes.reports import START, make_record, make_report
+from tests.fakes.reports import START, make_gpu_report, make_record, make_report
 
 NODE = Node(
     name="n1", base_state="mixed", flags=frozenset({"drain"}), state_text="draining", partitions=("batch", "long"),
@@ -86,3 +89,17 @@ def test_node_is_found_by_search_and_linked_from_jobs(backend: FakeBackend) -> N
     assert "/nodes/n1" == client.get("/search?q=n1").headers["location"]
     assert "/jobs?name=n99" == client.get("/search?q=n99").headers["location"]
     assert "/nodes/n1" in Page(client.get("/jobs/4711").text).links
+
+
+def test_node_has_a_row_for_each_gpu_of_jobs_that_the_viewer_may_see(backend: FakeBackend) -> None:
+    running = replace(make_gpu_report(4998).record, user="ada", state="RUNNING", end_seconds=None)
+    report = make_gpu_report(4998)
+    work = GpuWork(sm_ratio=0.29, energy_joules=3.6e6)
+    first, second = report.summary.gpu.devices
+    elsewhere = replace(first, node="n2", gpu="7")
+    gpu = replace(report.summary.gpu, devices=(second, replace(first, work=work), elsewhere))
+    backend.archive.save([replace(report, summary=replace(report.summary, record=running, gpu=gpu))])
+
+    rows = "0 NVIDIA H200 4998 0 % 29 % – 0 B 141 GiB 1 kWh 1 NVIDIA H200 4998 2.0 % – – 0 B 141 GiB – Since each job"
+    assert rows in open_page(backend, "ada").text
+    assert "GPUs of running jobs" not in open_page(backend, "bob").text

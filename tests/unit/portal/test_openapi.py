@@ -74,7 +74,12 @@ def test_response_matches_the_document(api: BaseSchema, path: str, who: str, mod
     "path",
     ["/jobs?name={}&user={}", "/jobs?since={}", "/jobs?after={}", "/jobs?worst={}", "/search?q={}", "/users/{}",
      "/accounts/{}?days=7", "/waste?days={}", "/jobs/{}", "/arrays/{}", "/compare?job={}", "/jobs/4711/charts/{}.svg",
-     "/jobs/4711/report.{}", "/cluster?format={}", "/plot/4711/{}", "/mail/{}", "/static/{}"],
+     "/jobs/4711/report.{}", "/cluster?format={}", "/plot/4711/{}", "/mail/{}", "/static/{}",
+     "/jobs?sort={}&dir={}", "/jobs?before={}&sort=name", "/jobs?sort=cpu&after={}", "/jobs/4711?cores={}&gpus=1",
+     "/jobs/4711?memory={}&time={}", "/jobs/4711/zoom?from={}&to={}", "/nodes?name={}&sort=jobs", "/nodes?sort={}",
+     "/nodes/{}", "/nodes/n1/charts/{}.svg", "/hours?user={}&account={}", "/hours?days={}", "/suspects?days={}",
+     "/savings?table={}&format=csv", "/histogram?metric={}", "/histogram?cpu_min={}", "/cluster?partition={}",
+     "/filesystems?format={}"],
 )  # fmt: skip
 def test_pages_handle_any_text(portal: FastAPI, path: str) -> None:
     visitor = PortalClient(portal, "root")

@@ -10,7 +10,7 @@ import pytest
 from slurmscope.cluster.events import NodeEvent
 from slurmscope.cluster.sinfo import Node, Nodes
 from slurmscope.core.errors import AmbiguousName, ArchiveError, ServerBusy
-from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.blockers import QueueFacts
 from slurmscope.jobs.pending.queue import PendingQueue
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import Viewer
@@ -70,7 +70,7 @@ def test_cluster_page_is_that_of_the_named_cluster(backend: FakeBackend) -> None
     assert ("fan of beta" in beta.text, "fan of beta" in alpha.text) == (True, False)
     assert ("bad DIMM" in beta.text, "bad DIMM" in alpha.text) == (False, True)
     assert {"/cluster?cluster=alpha", "/cluster?cluster=beta", "/nodes/beta/n1"} <= set(beta.links)
-    assert "/jobs?state=PENDING&partition=short&cluster=beta" in beta.links
+    assert "/jobs?cluster=beta&state=PENDING&partition=short" in beta.links
     assert 'hx-get="/cluster/now?cluster=beta"' in beta.html
     # Charts of the last day are recorded of the cluster of the portal's host only.
     assert ("Last 24 hours" in beta.text, "Last 24 hours" in alpha.text) == (False, True)
@@ -193,10 +193,9 @@ def test_choice_has_the_clusters_of_accounting_and_of_queues(
 def test_first_page_lists_pending_jobs_of_all_clusters(backend: FakeBackend) -> None:
     page = Page(sign_in(backend).get("/").text)
     assert {"/jobs/alpha/50", "/jobs/beta/50", "/cluster?cluster=beta"} <= set(page.links)
-    assert "3 pending jobs" in page.text
-    assert "Job Cluster Name Why it is pending" in page.text
-    assert "50 alpha in-alpha" in page.text
-    assert "50 beta in-beta" in page.text
+    assert "Pending 3 jobs" in page.text
+    assert "51 train (alpha), 50 in-alpha (alpha)" in page.text
+    assert "50 in-beta (beta)" in page.text
 
 
 def test_pending_array_is_that_of_the_named_cluster(backend: FakeBackend) -> None:

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.archive.interface import JobFilter, PagePosition
+from slurmscope.archive.interface import JobFilter, ListOrder, PagePosition, SortColumn
 from slurmscope.jobs.rule import Severity
-from slurmscope.portal.queries import BadQuery, parse_days, parse_filter, parse_position, render_position, render_query
+from slurmscope.portal.queries import (
+    BadQuery,
+    parse_days,
+    parse_filter,
+    parse_order,
+    parse_position,
+    render_order,
+    render_position,
+    render_query,
+)
 
 TEXTS = st.text(max_size=30).map(str.strip).filter(str.isprintable)
 DAYS = st.none() | st.integers(min_value=0, max_value=40_000).map(lambda day: day * 86400)
@@ -17,7 +26,7 @@ DAYS = st.none() | st.integers(min_value=0, max_value=40_000).map(lambda day: da
 
 @given(
     st.builds(
-        JobFilter, user=TEXTS, account=TEXTS, partition=TEXTS, name=TEXTS, rule=TEXTS,
+        JobFilter, user=TEXTS, account=TEXTS, partition=TEXTS, name_part=TEXTS, rule=TEXTS, reason=TEXTS,
         worst=st.none() | st.sampled_from(Severity), array_job_id=st.none() | st.integers(0, 2**32),
         since_seconds=DAYS, until_seconds=DAYS.map(lambda day: None if day is None else day + 86400),
         is_running=st.none() | st.booleans(),
@@ -48,6 +57,33 @@ def test_empty_filter_has_no_query_string() -> None:
 def test_position_round_trips_through_the_query_string() -> None:
     assert PagePosition(1790000000, 4711) == parse_position(render_position(PagePosition(1790000000, 4711)) or "")
     assert (None, None) == (parse_position(""), render_position(None))
+
+
+TIMES = st.integers(0, 2**33)
+NUMBERS = st.floats(0, 1e12) | st.integers(0, 2**40)
+
+
+@given(st.sampled_from(SortColumn), st.booleans(), TIMES, TIMES, NUMBERS, st.text(max_size=500))
+def test_order_and_position_round_trip_through_the_query_string(
+    column: SortColumn, is_ascending: bool, submitted: int, job_id: int, number: float, text: str
+) -> None:
+    order = ListOrder(column, is_ascending)
+    assert order == parse_order(render_order(order))
+    value = None if column is SortColumn.SUBMIT else text if column.is_text else number
+    place = PagePosition(submitted, job_id, value)
+    assert place == parse_position(render_position(place) or "", order)
+
+
+@pytest.mark.parametrize("query", [{"sort": "rules"}, {"sort": "cpu", "dir": "up"}, {"sort": "CPU"}])
+def test_unknown_order_is_rejected(query: dict[str, str]) -> None:
+    with pytest.raises(BadQuery):
+        parse_order(query)
+
+
+@pytest.mark.parametrize("text", ["1-2", "1-2-", "1-2-nan", "1-2-inf", "1-2-x", "1-2-1e999"])
+def test_position_of_a_sorted_list_has_a_finite_number(text: str) -> None:
+    with pytest.raises(BadQuery):
+        parse_position(text, ListOrder(SortColumn.CPU))
 
 
 @pytest.mark.parametrize("text", ["1", "1-", "-1", "1-2-3", "a-b", "1-2\n", "99999999999-1"])

@@ -31,7 +31,7 @@ class Archived:
 
     def read(self, after: PagePosition | None, limit: int) -> JobPage:
         self.reads += 1
-        left = [row for row in self.rows if after is None or (row.submit_seconds, row.job_id) < after]
+        left = [row for row in self.rows if after is None or (row.submit_seconds, row.job_id) < after[:2]]
         last = left[limit - 1] if len(left) > limit else None
         return JobPage(
             rows=tuple(left[:limit]), next_key=PagePosition(last.submit_seconds, last.job_id) if last else None

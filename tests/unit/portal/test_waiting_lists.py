@@ -59,6 +59,19 @@ def test_pending_jobs_are_found_by_name(backend: FakeBackend) -> None:
     assert "9001" not in Page(portal.get("/jobs?name=other").text).text
 
 
+def test_pending_jobs_are_found_by_their_reason(backend: FakeBackend) -> None:
+    details = "ReqNodeNotAvail, UnavailableNodes:n[1-3]"
+    backend.waiting = make_queue(make_waiting(9001), make_waiting(9002, reason=details))
+    client = PortalClient(backend.make_app(), "sue")
+    reasons = ("Priority", "ReqNodeNotAvail")
+    listed = {reason: Page(client.get(f"/jobs?reason={reason}").text).links for reason in reasons}
+    assert "/jobs/9001" in listed["Priority"]
+    assert "/jobs/9002" not in listed["Priority"]
+    assert "/jobs/9002" in listed["ReqNodeNotAvail"]
+    # Jobs that have started have no reason.
+    assert "/jobs/4711" not in listed["Priority"]
+
+
 def test_user_with_pending_jobs_only_is_found(backend: FakeBackend) -> None:
     backend.waiting = make_queue(make_waiting(9003, user="carl", account="new"))
     portal = open_portal(backend, "sue")

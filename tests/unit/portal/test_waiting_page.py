@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,11 @@ from slurmscope.cluster.licenses import License, Licenses
 from slurmscope.cluster.limits import AssociationLimits, Limit, LimitKind, Limits
 from slurmscope.cluster.reservations import Reservation, Reservations
 from slurmscope.cluster.rpc import StatisticsValues
-from slurmscope.cluster.sdiag import Diag
+from slurmscope.cluster.scheduler import Diag
 from slurmscope.cluster.sinfo import Node, Nodes
-from slurmscope.jobs.pending.facts import QueueFacts
+from slurmscope.jobs.pending.blockers import QueueFacts, needed_facts
 from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob
-from slurmscope.portal.blockers import needed_facts
+from slurmscope.jobs.summary import Coverage, MemorySummary, NodeSummary
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend
 from tests.fakes.reports import HOSTILE_NAME, make_record, make_report
@@ -73,18 +74,11 @@ def test_position_and_priority_name_no_other_user(backend: FakeBackend) -> None:
         assert hidden not in page.text
 
 
-def test_smaller_request_is_suggested_from_what_is_free(backend: FakeBackend) -> None:
+def test_request_is_compared_with_what_is_free(backend: FakeBackend) -> None:
     backend.facts = QueueFacts(nodes=Nodes(nodes=(NODE,)))
     page = show(backend, make_waiting(9001, reason="Resources", cpus=8))
-    assert "Free now: 2 cores." in page.text
     assert "No node has room for what the job requests on one node." in page.text
-
-
-def test_time_limit_before_the_next_start_has_a_command(backend: FakeBackend) -> None:
-    backend.facts = QueueFacts(nodes=Nodes(nodes=(NODE,)))
-    planned = make_waiting(9002, priority=9000, start_seconds=NOW + 1800)
-    page = show(backend, make_waiting(9001, cpus=2), planned)
-    assert "scontrol update JobId=9001 TimeLimit=00:30:00" in page.text
+    assert "A smaller request" not in page.text
 
 
 @pytest.mark.parametrize(
@@ -114,7 +108,7 @@ def test_time_limit_before_the_next_start_has_a_command(backend: FakeBackend) ->
         (
             {"reason": "Licenses", "licenses": "matlab:4,other"},
             QueueFacts(licenses=Licenses(licenses=(License(name="matlab", total=10, used=8, free=2),))),
-            "not met License matlab: 4 requested, 2 of 10 free License other: 1 requested",
+            "not met Licenses: 4 matlab licenses requested, 2 of 10 free Licenses: 1 other license requested",
         ),
         (
             {"reason": "Reservation", "reservation": "maint"},
@@ -233,13 +227,19 @@ MATLAB = Licenses(
 )
 
 
-@pytest.mark.parametrize("reason", ["Priority", "Resources", "None"])
-def test_missing_license_is_the_headline_although_slurm_reports_the_priority(backend: FakeBackend, reason: str) -> None:
+@pytest.mark.parametrize("reason", ["Priority", "Resources", "None", "Licenses"])
+def test_missing_license_is_the_headline_whatever_slurm_reports_first(backend: FakeBackend, reason: str) -> None:
     backend.facts = QueueFacts(nodes=Nodes(nodes=(NODE,)), licenses=MATLAB)
     page = show(backend, make_waiting(9001, reason=reason, licenses="c:1,matlab:2", cpus=1))
 
-    assert f"License matlab: 2 requested, 0 of 56 free. {reason} Wait until other jobs return licenses" in page.text
-    assert "not met License matlab: 2 requested, 0 of 56 free met License c: 1 requested, 9 of 9 free" in page.text
+    assert (
+        f"Licenses: 2 matlab licenses requested, 0 of 56 free. {reason} Wait until other jobs return licenses"
+        in page.text
+    )
+    assert (
+        "not met Licenses: 2 matlab licenses requested, 0 of 56 free met Licenses: 1 c license requested, 9 of 9 free"
+        in page.text
+    )
     assert "Nodes have room for the request; the reason above keeps the job from starting." in page.text
     assert "higher priority" not in page.text
 
@@ -267,7 +267,9 @@ def test_infinite_priority_is_no_number(backend: FakeBackend) -> None:
         JobPriority(job_id=9, partition="batch", total=7),
     )
     backend.facts = QueueFacts(priorities=JobPriorities(priorities=(first, *others)))
-    page = show(backend, make_waiting(9001, priority=4294967294), make_waiting(9002, priority=4294967295))
+    page = show(
+        backend, make_waiting(9001, priority=4294967294), make_waiting(9002, priority=4294967295), make_waiting(9)
+    )
     answer = PortalClient(backend.make_app(), "ada").get("/api/v2/jobs/9001/waiting")
 
     assert "priority highest highest – 7" in page.text
@@ -279,18 +281,83 @@ FORTNIGHT = 14 * 86_400
 
 @pytest.mark.parametrize(
     ("past_seconds", "command"),
-    [((), ""), ((7200, 3 * 86_400), "TimeLimit=4-12:00:00"), ((1800,), "TimeLimit=00:55:00")],
+    [((), ""), ((7200, 3 * 86_400), "TimeLimit=4-12:00:00"), ((1800,), "TimeLimit=00:50:00")],
 )
 def test_smaller_request_is_one_that_past_runs_did_with(
     backend: FakeBackend, past_seconds: tuple[int, ...], command: str
 ) -> None:
-    """What is free until the next planned start, in 55 minutes, is enough for a short job only."""
-    job = make_waiting(9001, name="long", time_limit_seconds=FORTNIGHT, cpus=1)
+    """The gap of 55 minutes until the next planned start is no reason to request 55 minutes."""
+    job = make_waiting(9001, name="long", time_limit_seconds=FORTNIGHT)
     for index, run_seconds in enumerate(past_seconds):
         report = make_report(make_record(700 + index, name="long"))
         backend.archive.save([replace(report, summary=replace(report.summary, run_seconds=run_seconds))])
     backend.facts = QueueFacts(nodes=Nodes(nodes=(NODE,)))
     page = show(backend, job, make_waiting(9002, start_seconds=NOW + 55 * 60))
+    answer = PortalClient(backend.make_app(), "ada").get("/api/v2/jobs/9001/waiting").json()
 
     assert command in page.text
     assert bool(command) == ("TimeLimit=" in page.text)
+    assert bool(command) == bool(answer["suggestions"])
+    assert all(each["text"] in page.text and command in each["command"] for each in answer["suggestions"])
+
+
+def save_run(backend: FakeBackend, *, memory: dict[str, Any] | None = None, **record: Any) -> None:
+    """Archive a run of half an hour on two nodes, of which one needed 2 GiB and the other 12."""
+    report = make_report(make_record(700, **{"name": "train", "node_count": 2, "nodes": ("n1", "n2"), **record}))
+    nodes = (
+        NodeSummary(node="n1", working_peak_bytes=2.0 * GIB),
+        NodeSummary(node="n2", working_peak_bytes=12.0 * GIB),
+    )
+    measured = Coverage(nodes=2, nodes_measured=2, run_ratio=1.0)
+    known = MemorySummary(
+        requested_bytes=128.0 * GIB, working_peak_bytes=14.0 * GIB, is_bounded=True, coverage=measured
+    )
+    summary = replace(report.summary, run_seconds=1800.0, nodes=nodes, memory=replace(known, **(memory or {})))
+    backend.archive.save([replace(report, summary=summary)])
+
+
+@pytest.mark.parametrize(
+    ("run", "command"),
+    [
+        # 12 GiB x 1.2 = 14.4, up to 15 GiB for each node; half an hour and half as much again, up to 50 min.
+        ({}, "TimeLimit=00:50:00 MinMemoryNode=15360"),
+        # Slurm's samples, or those of the agent alone, may have missed any peak.
+        ({"memory": {"is_bounded": False}}, "TimeLimit=00:50:00"),
+        ({"memory": {"working_peak_bytes": None, "slurm_peak_bytes": 1.0 * GIB}}, "TimeLimit=00:50:00"),
+        # On fewer cores, the job may take longer.
+        ({"cpus": 9}, None),
+        ({"cpus": 8}, "TimeLimit=00:50:00 MinMemoryNode=15360"),
+        ({"state": "FAILED"}, None),
+    ],
+)
+def test_smaller_request_is_enough_for_the_neediest_node(
+    backend: FakeBackend, run: dict[str, Any], command: str | None
+) -> None:
+    save_run(backend, **run)
+    backend.waiting = make_queue(
+        make_waiting(9001, nodes=2, cpus=8, memory_bytes=128 * GIB, time_limit_seconds=FORTNIGHT)
+    )
+    answer = PortalClient(backend.make_app(), "ada").get("/api/v2/jobs/9001/waiting").json()
+    commands = [each["command"] for each in answer["suggestions"]]
+
+    assert ([] if command is None else [f"scontrol update JobId=9001 {command}"]) == commands
+
+
+@pytest.mark.parametrize(
+    ("state", "command"),
+    [
+        # Those that were ended at their limits needed more.
+        ("TIMEOUT", "MinMemoryNode=15360"),
+        ("OUT_OF_MEMORY", "TimeLimit=00:50:00"),
+        ("CANCELLED", "TimeLimit=00:50:00 MinMemoryNode=15360"),
+    ],
+)
+def test_run_that_was_ended_at_its_limit_is_no_reason_for_less(backend: FakeBackend, state: str, command: str) -> None:
+    save_run(backend)
+    report = make_report(make_record(701, name="train", node_count=2, nodes=("n1", "n2"), state=state))
+    backend.archive.save([report])
+    job = make_waiting(9001, nodes=2, cpus=8, memory_bytes=128 * GIB, time_limit_seconds=FORTNIGHT)
+    backend.waiting = make_queue(job)
+    answer = PortalClient(backend.make_app(), "ada").get("/api/v2/jobs/9001/waiting").json()
+
+    assert [f"scontrol update JobId=9001 {command}"] == [each["command"] for each in answer["suggestions"]]

@@ -27,7 +27,7 @@ def open_portal(backend: FakeBackend, name: str = "ada") -> PortalClient:
     return PortalClient(backend.make_app(), name)
 
 
-def test_first_page_shows_own_pending_jobs_with_the_earliest_start_first(backend: FakeBackend) -> None:
+def test_first_page_groups_own_pending_jobs_by_reason(backend: FakeBackend) -> None:
     backend.waiting = make_queue(
         make_waiting(9001),
         make_waiting(9002, start_seconds=NOW + 60, reason="Resources"),
@@ -35,15 +35,16 @@ def test_first_page_shows_own_pending_jobs_with_the_earliest_start_first(backend
         make_waiting(9004, user="bob", name="secret"),
     )
     text = Page(open_portal(backend).get("/").text).text
-    assert "12 pending jobs" in text
-    assert text.index("9002") < text.index("9001")
-    assert "Job Name Why it is pending" in text
-    assert "The job waits until enough resources are free." in text
+    assert "Pending 12 jobs" in text
+    assert "Jobs with a higher priority are ahead in this partition. 11 not estimated 9003_[0-9] train, 9001" in text
+    # One job of a reason has the advice for it.
+    assert "The job waits until enough resources are free. Wait, or request less" in text
+    assert text.count("Jobs with a higher priority") == 1
     assert "secret" not in text
 
 
 def test_first_page_without_pending_jobs_has_no_such_table(backend: FakeBackend) -> None:
-    assert "Why it is pending" not in Page(open_portal(backend).get("/").text).text
+    assert "Why they are pending" not in Page(open_portal(backend).get("/").text).text
     backend.waiting = make_queue(make_waiting(9001, user="eve", account="x"))
     text = Page(open_portal(backend, "eve").get("/").text).text
     assert "You have no jobs yet" not in text

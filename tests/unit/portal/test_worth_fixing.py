@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurmscope.archive.interface import UseTotal
-from slurmscope.portal.jobs import choose_fixes
+from slurmscope.portal.home import choose_fixes
 from tests.fakes.archive import make_row
 from tests.fakes.reports import make_record, make_report
 

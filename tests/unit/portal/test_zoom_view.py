@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 from slurmscope.jobs.report import MAX_CHART_POINTS
 from slurmscope.jobs.series import Measured
 from slurmscope.portal.queries import BadQuery
-from slurmscope.portal.zoom import MIN_SECONDS, count_points, describe_zoom, make_zoom_view, parse_part, whole_run
-from slurmscope.reports.zoom import RunPart, zoom_report
+from slurmscope.portal.zoom import (
+    MIN_SECONDS,
+    RunPart,
+    count_points,
+    describe_zoom,
+    find_shortest,
+    make_zoom_view,
+    parse_part,
+    whole_run,
+    zoom_report,
+)
 from tests.fakes.reports import START, make_record, make_report
 
 REPORT = make_report()
@@ -33,7 +42,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
         # 1,790,000,000 is 14:13:20 UTC on 2026-09-21, and 16:13:20 in Berlin (date -d @1790000000).
         ({"from": "2026-09-21T16:14:20"}, RunPart(START + 60.0, START + 7200.0)),
         ({"from": "2026-09-21T14:14:20Z"}, RunPart(START + 60.0, START + 7200.0)),
-        ({"from": "2026-09-21T16:20"}, RunPart(START + 400.0, START + 7200.0)),
+        ({"from": "2026-09-21 16:20"}, RunPart(START + 400.0, START + 7200.0)),
         # Beyond the run there is nothing to show.
         ({"from": "0", "to": "99999999999"}, RUN),
         ({"from": "0001-01-01T00:00"}, RUN),
@@ -94,7 +103,7 @@ def test_links_move_by_half_and_stay_within_the_run() -> None:
     zoomed = zoom_report(REPORT, Measured(), RunPart(START + 600.0, START + 1000.0))
     view = make_zoom_view(zoomed, RUN, BERLIN, "Europe/Berlin")
 
-    assert ("2026-09-21T16:23:20", "2026-09-21T16:30:00") == (view.from_text, view.to_text)
+    assert ("2026-09-21 16:23:20", "2026-09-21 16:30:00") == (view.from_text, view.to_text)
     assert f"from={START + 600}&to={START + 1000}" == view.query
     assert f"from={START + 700}&to={START + 900}" == view.closer
     assert f"from={START + 400}&to={START + 1200}" == view.wider
@@ -109,10 +118,12 @@ def test_whole_run_has_nothing_wider_earlier_or_later() -> None:
 
 
 def test_note_says_how_fine_the_charts_are() -> None:
+    # 241 points in two hours.
     cut = zoom_report(REPORT, Measured(), RUN)
 
-    assert "There are no finer data for this part of the run: the charts show what the report has." == describe_zoom(
-        cut
-    )
+    assert "A point every 30 s, as the report keeps them." == describe_zoom(cut)
+    assert 120.0 == find_shortest(cut)
+    lone = zoom_report(REPORT, Measured(), RunPart(START + 600.0, START + 610.0))
+    assert "The part has a single point." == describe_zoom(lone)
     failed = zoom_report(REPORT, Measured(), RUN, problem="timed out")
     assert "Finer data could not be read: timed out" == describe_zoom(failed)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from slurmscope.exporter.collector import NoOptions
 from slurmscope.metrics.write import Format, write
-from slurmscope.profile.collector import COLLECTOR, collect
 from slurmscope.profile.events import Profile, ProfiledStep, StepKey
+from slurmscope.profile.feature import COLLECTOR, collect
 
 PROFILE = Profile(
     steps=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from slurmscope.metrics.family import Samples
 from slurmscope.profile.events import ProfiledStep, ProfileSeries, Sample, SampledField, StepKey
-from slurmscope.profile.push import pushed_families
+from slurmscope.profile.service import pushed_families
 
 
 def page(*samples: Sample) -> dict[str, Samples]:

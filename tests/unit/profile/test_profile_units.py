@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.profile.collector import NODE_WIDE, TASKS
 from slurmscope.profile.events import ProfileSeries, Sample, SampledField
+from slurmscope.profile.feature import NODE_WIDE, TASKS
 from slurmscope.profile.steps import QUANTITIES, add_up, in_slurms_unit, measure
 
 

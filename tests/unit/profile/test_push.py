@@ -14,8 +14,7 @@ import pytest
 from slurmscope.core.errors import ConfigError
 from slurmscope.profile.events import Profile, ProfiledStep, ProfileSeries, Sample, SampledField, StepKey
 from slurmscope.profile.feature import ProfileSettings, check_push
-from slurmscope.profile.push import DELETE_AGAIN_SECONDS, ProfilePush, open_profile_push
-from slurmscope.profile.service import NodeProfiling
+from slurmscope.profile.service import DELETE_AGAIN_SECONDS, NodeProfiling, ProfilePush, open_profile_push
 from tests.fakes.scripted_server import read_whole_request, scripted_server
 from tests.processes import until
 

@@ -17,12 +17,12 @@ from slurmscope.http.client.credentials import parse_headers
 from slurmscope.metrics.family import Family
 from slurmscope.remote_write.client import RemoteWriteClient, WriteFailed, WriteRefused, parse_retry_after
 from slurmscope.remote_write.encoding import RequestEncoder
-from slurmscope.remote_write.service import UP
-from slurmscope.remote_write.settings import (
+from slurmscope.remote_write.feature import (
     RemoteWriteSettings,
     parse_external_labels,
     parse_write_url,
 )
+from slurmscope.remote_write.service import UP
 from tests.fakes.remote_write import FakeReceiver
 from tests.fakes.scripted_server import read_whole_request, scripted_server
 

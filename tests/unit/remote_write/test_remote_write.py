@@ -17,8 +17,8 @@ from slurmscope.core import clock as periodic
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.reading import PushedPage
 from slurmscope.metrics.family import Family, gauge
+from slurmscope.remote_write.feature import RemoteWriteSettings, parse_write_url
 from slurmscope.remote_write.service import RemoteWriteCounters, external_labels, open_remote_write_loop
-from slurmscope.remote_write.settings import RemoteWriteSettings, parse_write_url
 from tests.fakes.remote_write import FakeReceiver, decode_request
 from tests.processes import until
 

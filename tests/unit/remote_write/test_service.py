@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from slurmscope.core.check import Check
-from slurmscope.remote_write.feature import check_remote_write
-from slurmscope.remote_write.settings import RemoteWriteSettings, parse_write_url
+from slurmscope.remote_write.feature import RemoteWriteSettings, check_remote_write, parse_write_url
 from tests.fakes.remote_write import FakeReceiver
 
 

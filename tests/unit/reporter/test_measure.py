@@ -9,8 +9,8 @@ import pytest
 
 from slurmscope.core.errors import MalformedAnswer, ServerBusy, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.jobs.record import JobRecord
-from slurmscope.jobs.series import JobSpan, SeriesQuery, Totals
-from slurmscope.reporter.measure import BATCH_JOBS, MAX_FAILED, MAX_FAILED_FIRST, Measurer, Outcome
+from slurmscope.jobs.series import JobSpan, JobTotals, SeriesQuery
+from slurmscope.reporter.measure import BATCH_JOBS, MAX_FAILED, MAX_FAILED_FIRST, MeasureOutcome, Measurer
 from slurmscope.reports.make import ReportMaker
 from tests.fakes.reporting import FakeSeries
 from tests.fakes.reports import START, make_record
@@ -33,7 +33,7 @@ class Series(FakeSeries):
 
     most_jobs = BATCH_JOBS
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         totals = super().read_totals(wanted, spans, until=until)
         if len(spans) > self.most_jobs:
             raise ServerTimedOut("timed out before its answer was complete")
@@ -50,10 +50,10 @@ class Bench:
         self.series = Series()
         self.measurer = Measurer(ReportMaker(self.series, wall_clock=lambda: START + 20_000.0))
 
-    def measure(self, records: Sequence[JobRecord] = JOBS) -> dict[Outcome, set[int]]:
+    def measure(self, records: Sequence[JobRecord] = JOBS) -> dict[MeasureOutcome, set[int]]:
         """Measure jobs in a round of their own."""
         self.measurer.begin_round()
-        found: dict[Outcome, set[int]] = {outcome: set() for outcome in Outcome}
+        found: dict[MeasureOutcome, set[int]] = {outcome: set() for outcome in MeasureOutcome}
         self.sizes = []
         for part in self.measurer.measure(records):
             found[part.outcome].update(record.job_id for record in part.records)
@@ -87,7 +87,7 @@ def test_server_that_hung_is_queried_for_many_jobs_again(bench: Bench) -> None:
     bench.series.most_jobs = BATCH_JOBS
     sizes = []
     for _ in range(4):
-        assert len(JOBS) == len(bench.measure()[Outcome.ANSWERED])
+        assert len(JOBS) == len(bench.measure()[MeasureOutcome.ANSWERED])
         sizes += bench.sizes
     assert len(sizes) < 70
     assert max(sizes) > 15
@@ -98,8 +98,8 @@ def test_server_that_hung_is_queried_for_many_jobs_again(bench: Bench) -> None:
 def test_only_jobs_fail_for_which_alone_the_server_fails(bench: Bench, error: Exception, bad: set[int]) -> None:
     bench.series.bad_jobs = dict.fromkeys(bad, error)
     found = bench.measure()
-    assert bad == found[Outcome.FAILED]
-    assert set() == found[Outcome.UNTRIED]
+    assert bad == found[MeasureOutcome.FAILED]
+    assert set() == found[MeasureOutcome.UNTRIED]
     assert "" == bench.measurer.problem
 
 
@@ -107,7 +107,7 @@ def test_numbers_that_came_are_kept_where_one_query_fails_for_a_single_job(bench
     bench.series.errors["jobs_io_read_bytes_total"] = BAD_ANSWERS[1]
     (part,) = bench.measurer.measure(JOBS[:1])
     (report,) = part.reports
-    assert (Outcome.FAILED, True) == (part.outcome, report.is_incomplete)
+    assert (MeasureOutcome.FAILED, True) == (part.outcome, report.is_incomplete)
     assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
 
 
@@ -115,8 +115,8 @@ def test_numbers_that_came_are_kept_where_one_query_fails_for_a_single_job(bench
 def test_few_of_many_bad_jobs_are_tried_in_one_round(bench: Bench, error: Exception) -> None:
     bench.series.bad_jobs = dict.fromkeys(range(100, 199), error)
     found = bench.measure()
-    assert {199} == found[Outcome.ANSWERED]
-    assert MAX_FAILED == len(found[Outcome.FAILED])
+    assert {199} == found[MeasureOutcome.ANSWERED]
+    assert MAX_FAILED == len(found[MeasureOutcome.FAILED])
     assert "" == bench.measurer.problem
 
 
@@ -125,9 +125,9 @@ def test_hanging_server_costs_few_queries(bench: Bench) -> None:
     rounds = []
     for _ in range(2):
         bench.series.queried.clear()
-        assert MAX_FAILED_FIRST == len(bench.measure()[Outcome.FAILED])
+        assert MAX_FAILED_FIRST == len(bench.measure()[MeasureOutcome.FAILED])
         # Nothing more is tried in the same round.
-        assert [Outcome.UNTRIED] == [part.outcome for part in bench.measurer.measure(JOBS)]
+        assert [MeasureOutcome.UNTRIED] == [part.outcome for part in bench.measurer.measure(JOBS)]
         rounds.append([len(job_ids) for _, job_ids in bench.series.queried])
     assert [[100, 50, 25, 12, 6, 3, 1, 1, 1], [1, 1, 1]] == rounds
     assert str(BAD_ANSWERS[0]) == bench.measurer.problem
@@ -136,7 +136,7 @@ def test_hanging_server_costs_few_queries(bench: Bench) -> None:
 def test_unreachable_server_is_queried_once(bench: Bench) -> None:
     bench.series.errors["*"] = ServerRefused("connection refused")
     found = bench.measure()
-    assert {record.job_id for record in JOBS} == found[Outcome.UNTRIED]
+    assert {record.job_id for record in JOBS} == found[MeasureOutcome.UNTRIED]
     assert [100] == [len(job_ids) for _, job_ids in bench.series.queried]
     assert "connection refused" == bench.measurer.problem
 
@@ -149,8 +149,8 @@ def test_server_may_begin_to_fail_after_it_has_answered(bench: Bench, error: Exc
     first = next(parts)
     bench.series.errors["*"] = error
     outcomes = [part.outcome for part in parts]
-    assert Outcome.ANSWERED is first.outcome
-    assert [*[Outcome.FAILED] * MAX_FAILED, Outcome.UNTRIED] == outcomes
+    assert MeasureOutcome.ANSWERED is first.outcome
+    assert [*[MeasureOutcome.FAILED] * MAX_FAILED, MeasureOutcome.UNTRIED] == outcomes
 
 
 @pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
@@ -158,5 +158,5 @@ def test_jobs_that_never_ran_do_not_show_that_the_server_answers(bench: Bench, e
     bench.series.errors["*"] = error
     never = [make_record(number, state="CANCELLED", start_seconds=None) for number in range(50, 60)]
     found = bench.measure([job for pair in zip(never, JOBS[:10], strict=True) for job in pair])
-    assert {job.job_id for job in never} == found[Outcome.ANSWERED]
+    assert {job.job_id for job in never} == found[MeasureOutcome.ANSWERED]
     assert str(error) == bench.measurer.problem

@@ -19,7 +19,7 @@ from slurmscope.core.clock import Clock
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.runs import run_of
-from slurmscope.jobs.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals
+from slurmscope.jobs.series import Aggregation, Curves, JobSpan, JobTotals, Series, SeriesQuery
 from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reporter.incomplete_reports import IncompleteReports
 from slurmscope.reporter.measure import Measurer
@@ -51,10 +51,10 @@ class NodeSeries:
         found = {span: self._labels(wanted, span) for span in spans}
         return Curves({span.job_id: tuple(self._curve(span, each) for each in found[span]) for span in spans})
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         if wanted.metric != "jobs_cpu_seconds_total":
-            return Totals()
-        return Totals({span.job_id: dict.fromkeys(self._labels(wanted, span), self._end(span)) for span in spans})
+            return JobTotals()
+        return JobTotals({span.job_id: dict.fromkeys(self._labels(wanted, span), self._end(span)) for span in spans})
 
     def _labels(self, wanted: SeriesQuery, span: JobSpan) -> list[tuple[str, ...]]:
         known = [node for node in self.nodes.get(span.job_id, ()) if node in self.stores]

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from slurmscope.archive.report_coding import decode_report
+from slurmscope.archive.daily_sums import ADVICE_SUMS, DAILY, TOTALS, WAITS
 from slurmscope.archive.sql_archive import SqlArchive
-from slurmscope.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
+from slurmscope.archive.stored_reports import decode_report
 from slurmscope.archive.tables import ADVICE, CURVES, FINDINGS, INCOMPLETE, JOB_NODES, JOBS, REPORTS
 from slurmscope.core.errors import ServerRefused, ServerTimedOut
 from slurmscope.http.client.request import HttpAnswer

@@ -21,7 +21,7 @@ from slurmscope.reporter import reporter as reporter_module
 from slurmscope.reporter.measure import BATCH_JOBS
 from slurmscope.reporter.reporter import OVERLAP_SECONDS, Reporter
 from slurmscope.reporter.reporters import make_retention
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
 from tests.fakes.reporter_bench import CHECKPOINT, DAY, Bench

@@ -27,7 +27,7 @@ from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from slurmscope.reporter import reporter as reporter_module
 from slurmscope.reporter.reporter import Reporter
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
 from tests.fakes.reporter_bench import CHECKPOINT, DAY, Bench

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slurmscope.core.errors import ServerError, ServerRefused
-from slurmscope.jobs.series import JobSpan, SeriesQuery, Totals
+from slurmscope.jobs.series import JobSpan, JobTotals, SeriesQuery
 from slurmscope.reporter.reporter import FAR_OVERLAP_SECONDS, OVERLAP_SECONDS
 from tests.fakes.reporter_bench import CHECKPOINT, DAY, Bench
 from tests.fakes.reporting import FakeSeries, make_row
@@ -119,7 +119,7 @@ class HalfBadSeries(FakeSeries):
         super().__init__()
         self.tried_alone: list[int] = []
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         if any(span.job_id < 200 for span in spans):
             if len(spans) == 1 and wanted.metric == "jobs_cpu_seconds_total":
                 self.tried_alone.append(spans[0].job_id)

@@ -25,7 +25,7 @@ from slurmscope.jobs.viewer import EVERYTHING
 from slurmscope.reporter import reporters as reporters_module
 from slurmscope.reporter.reporter import CLUSTER_CHECKPOINT, ReporterProgress
 from slurmscope.reporter.reporters import LeaderArchive, OpenLeaderArchive, Reporters
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
 from tests.contracts.election import until_elected

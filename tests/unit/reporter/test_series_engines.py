@@ -20,7 +20,7 @@ from slurmscope.prometheus.series import PrometheusSeries
 from slurmscope.prometheus.settings import PrometheusSettings
 from slurmscope.reporter.measure import BATCH_JOBS
 from slurmscope.reporter.reporter import Reporter
-from slurmscope.reporter.settings import ReporterSettings
+from slurmscope.reporter.retention import ReporterSettings
 from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.sources import open_archive
 from tests.fakes.prometheus_server import ReceivedQuery, failure

@@ -8,7 +8,7 @@ import pytest
 from slurmscope.core.errors import CommandTimedOut
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
-from slurmscope.reports.arrays import find_array
+from slurmscope.reports.local_jobs import find_array
 from slurmscope.reports.make import ReportMaker
 from tests.fakes.reporting import FakeAccounting, FakeArchive
 from tests.fakes.reports import START, make_record, make_report

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from slurmscope.core.clock import Clock
-from slurmscope.core.errors import ArchiveError, MalformedAnswer
+from slurmscope.core.errors import ArchiveError, MalformedAnswer, SourceError
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.viewer import EVERYTHING
-from slurmscope.reports.find import OUTAGE_SECONDS, ReportFinder
+from slurmscope.reports.find import ALL_BURST, OUTAGE_SECONDS, ReportFinder, TooManyLookups
 from slurmscope.reports.live_cache import FRESH_SECONDS, KEPT_VALUES, STALE_SECONDS
-from slurmscope.reports.lookup_limits import ALL_BURST, TooManyLookups
 from slurmscope.reports.make import ReportMaker
 from tests.fakes.report_finding import ADA, ARCHIVED_SECONDS, BOB, TIMED_OUT, Bench, CountedAccounting, person
 from tests.fakes.reporting import FakeAccounting, FakeArchive
@@ -242,7 +241,7 @@ def test_accounting_that_is_unreachable_leaves_what_is_archived(bench: Bench) ->
 
 def test_finder_without_archive_reports_unreachable_accounting() -> None:
     finder = ReportFinder(None, FakeAccounting(error=TIMED_OUT), ReportMaker(None))
-    with pytest.raises(ArchiveError, match="Accounting could not be read"):
+    with pytest.raises(SourceError, match="Accounting could not be read"):
         finder.report(ADA, "4711")
 
 

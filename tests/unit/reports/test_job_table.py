@@ -15,7 +15,12 @@ import pytest
 from slurmscope.archive.job_columns import JobRow
 from slurmscope.archive.job_rows import make_job_row
 from slurmscope.jobs.rule import Severity
-from slurmscope.reports.job_table import render_job_table, render_job_table_csv, render_job_table_json
+from slurmscope.reports.job_table import (
+    render_array_text,
+    render_job_table,
+    render_job_table_csv,
+    render_job_table_json,
+)
 from tests.fakes.reports import HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,8 +36,8 @@ def test_row_says_how_a_job_ended_what_it_used_and_what_was_found() -> None:
     text = render_job_table([_row()], width=120, titles={"idle": "Cores were idle"}.get)  # type: ignore[arg-type]
 
     head, row = text.splitlines()
-    assert ["Job", "State", "Submitted", "(UTC)", "Run", "time", "CPU", "Memory", "Name", "Findings"] == head.split()
-    assert "4711  COMPLETED  2026-09-21 14:03       2 h  50 %    10 %  relax  Cores were idle, and 1 more" == row
+    assert ["Job", "Name", "State", "Submitted", "(UTC)", "Run", "time", "CPU", "Memory", "Findings"] == head.split()
+    assert "4711  relax  COMPLETED  2026-09-21 14:03       2 h  50 %    10 %  Cores were idle, and 1 more" == row
 
 
 def test_times_are_in_the_zone_of_the_reader() -> None:
@@ -51,7 +56,7 @@ def test_columns_that_do_not_fit_are_left_out_before_findings(width: int) -> Non
     assert width >= max(map(len, lines))
     assert all("idle" in line for line in lines[1:])
     assert ["4711", "2"] == [line.split()[0] for line in lines[1:]]
-    assert ("Submitted" in lines[0]) == (width >= 80)
+    assert ("Submitted" in lines[0]) == (width >= 100)
 
 
 def test_jobs_of_several_users_have_their_names_and_gpus_have_a_column() -> None:
@@ -60,7 +65,7 @@ def test_jobs_of_several_users_have_their_names_and_gpus_have_a_column() -> None
 
     assert "User" not in one
     assert "GPU" not in one
-    assert re.search(r"GPU +User +Name", several.splitlines()[0])
+    assert re.search(r"GPU +User +Findings", several.splitlines()[0])
     assert re.search(r"1\.0 % +bob", several)
 
 
@@ -69,7 +74,7 @@ def test_unmeasured_waiting_and_short_jobs_are_no_zeros() -> None:
     plain = replace(waiting, cpu_ratio=None, memory_ratio=None, rules=(), worst=None, run_seconds=0.0)
     short = replace(plain, start_seconds=START, end_seconds=START + 60, run_seconds=60.0)
 
-    assert re.search(r"PENDING .* –    –       –  relax  –", render_job_table([plain], width=120))
+    assert re.search(r"relax +PENDING .* –    –       –  –", render_job_table([plain], width=120))
     assert render_job_table([short], width=120).splitlines()[1].endswith("too short to judge")
 
 
@@ -101,3 +106,17 @@ def test_sentences_below_are_wrapped() -> None:
 
     assert max(map(len, text.splitlines())) <= 40
     assert 20 == text.count("word")
+
+
+def test_names_stay_in_a_narrow_table() -> None:
+    assert "relax" in render_job_table([_row()], width=60)
+
+
+def test_pending_tasks_of_an_array_are_counted() -> None:
+    done = make_job_row(make_report(make_record(4711, array_job_id=4700, array_task_id=1)))
+    rest = _row(array_job_id=4700, job_id=4700, state="PENDING", start_seconds=None, end_seconds=None)
+    text = render_array_text("4700", [done, replace(rest, array_tasks=23)])
+
+    assert "Array 4700: relax, 24 tasks (23 PENDING, 1 COMPLETED)" == text.splitlines()[0]
+    assert "23 not started" in text
+    assert "2 tasks (1 COMPLETED, 1 PENDING)" in render_array_text("4700", [done, rest])

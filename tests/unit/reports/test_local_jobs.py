@@ -12,7 +12,7 @@ from slurmscope.archive.interface import JobFilter
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.core.config import Config
-from slurmscope.core.errors import SourceError
+from slurmscope.core.errors import CommandFailed, SourceError
 from slurmscope.jobs.record import JobRecord
 from slurmscope.reports.find import KnownClusters, Outages, ReportFinder
 from slurmscope.reports.local_jobs import LocalJobs
@@ -74,6 +74,18 @@ def test_accounting_is_searched_further_back_until_there_are_enough_jobs() -> No
 
     assert ["1"] == _ids(make_jobs(accounting), JobFilter(user="ada"), limit=1)
     assert [1, 7, 30] == [(until - since) // DAY for since, until in accounting.windows]
+
+
+def test_report_knows_the_options_in_the_script_of_the_job() -> None:
+    def run(name: str, arguments: Sequence[str]) -> bytes:
+        if name == "sacct" and "--batch-script" in arguments:
+            return b"Batch Script for 1\n" + b"-" * 80 + b"\n#!/bin/sh\n#SBATCH --ntasks=4\nsrun ./a\n"
+        raise CommandFailed([name], "slurmdbd is down")
+
+    accounting = FakeAccounting([_job(1, submit_line="sbatch a.sh"), _job(2, submit_line="srun ./a")])
+    reports = [make_jobs(accounting, run=run).report(shown_id) for shown_id in ("1", "2")]
+    assert ["--ntasks=4", None] == [report and report.record.script_options for report in reports]
+    assert make_jobs(accounting).report("1")
 
 
 def test_time_and_state_select_jobs() -> None:

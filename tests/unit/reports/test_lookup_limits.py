@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from slurmscope.reports.find import MAX_CONCURRENT_QUERIES
+from slurmscope.reports.find import BURST, MAX_CONCURRENT, MAX_CONCURRENT_QUERIES, PER_SECOND, TooManyLookups
 from slurmscope.reports.live_cache import FAILED_SECONDS
-from slurmscope.reports.lookup_limits import BURST, MAX_CONCURRENT, PER_SECOND, TooManyLookups
 from tests.fakes.report_finding import ADA, ARCHIVED_SECONDS, BOB, TIMED_OUT, Bench, person
 from tests.fakes.reports import make_record, make_report
 from tests.processes import until

@@ -12,7 +12,7 @@ import pytest
 from slurmscope.core.errors import MalformedAnswer, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.http.client.request import HttpAnswer
 from slurmscope.jobs.queries import CURVES, TOTALS
-from slurmscope.jobs.series import Curves, JobSpan, SeriesQuery, Totals
+from slurmscope.jobs.series import Curves, JobSpan, JobTotals, SeriesQuery
 from slurmscope.prometheus.responses import parse_answer
 from slurmscope.reports.make import (
     MAX_CORES_DRAWN,
@@ -58,7 +58,7 @@ class CountingSeries(FakeSeries):
         self.lock = threading.Lock()
         self.are_all_here = threading.Event()
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         is_first = not self.queried
         with self.lock:
             self.now += 1

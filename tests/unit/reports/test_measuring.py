@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from slurmscope.core.errors import MalformedAnswer
+from slurmscope.jobs.process_samples import MAX_PROCESSES
 from slurmscope.jobs.queries import (
+    GPU_FAULTS,
     GPU_TOTALS,
     PROFILED_CURVES,
     PROFILED_TOTALS,
@@ -15,8 +17,7 @@ from slurmscope.jobs.queries import (
     TRACED_CURVES,
     TRACED_TOTALS,
 )
-from slurmscope.jobs.series import Curves, JobSpan, Series, SeriesQuery, Totals
-from slurmscope.jobs.traced_processes import MAX_PROCESSES
+from slurmscope.jobs.series import Curves, JobSpan, JobTotals, Series, SeriesQuery
 from slurmscope.reports.make import MAX_JOB_SERIES, MAX_NODE_SERIES, TRACED_JOBS_AT_ONCE, Measurements, measure
 from tests.fakes.reporting import FakeSeries
 from tests.fakes.reports import START, make_record
@@ -34,13 +35,13 @@ class TracedSeries:
     later: list[tuple[SeriesQuery, tuple[int, ...]]] = field(default_factory=list)
     max_concurrent_queries: int = 2
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return the traced processes."""
         self._note(wanted, spans)
         jobs = [span.job_id for span in spans if span.job_id in self.processes]
         if not wanted.metric.startswith("slurm_trace_"):
-            return Totals()
-        return Totals(
+            return JobTotals()
+        return JobTotals(
             {job: {("n1", "0", "", str(pid), "a"): float(pid) for pid in range(self.processes[job])} for job in jobs}
         )
 
@@ -108,11 +109,11 @@ class ProfiledSeries:
     queries: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     max_concurrent_queries: int = 1
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return one value for each profiled job."""
         self._note(wanted, spans)
         jobs = [span.job_id for span in spans if span.job_id in self.profiled]
-        return Totals({job: {tuple(wanted.by): 1.0} for job in jobs if wanted.metric.startswith("slurm_profile_")})
+        return JobTotals({job: {tuple(wanted.by): 1.0} for job in jobs if wanted.metric.startswith("slurm_profile_")})
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return nothing."""
@@ -151,11 +152,11 @@ class GpuSeries:
     queries: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     max_concurrent_queries: int = 1
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return one value for each job with GPUs."""
         self.queries.append((wanted.metric, tuple(span.job_id for span in spans)))
         jobs = [span.job_id for span in spans if span.job_id in self.with_gpus]
-        return Totals({job: {tuple(wanted.by): 1.0} for job in jobs if wanted.metric.startswith("jobs_gpu_")})
+        return JobTotals({job: {tuple(wanted.by): 1.0} for job in jobs if wanted.metric.startswith("jobs_gpu_")})
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return nothing."""
@@ -166,7 +167,7 @@ def test_each_gpu_is_queried_only_for_jobs_that_have_any() -> None:
     series = GpuSeries(frozenset({2}))
     found = measure(series, [make_record(1), make_record(2)], now_seconds=START + 10_000.0, until=0.0)
 
-    of_each = {query.metric for query in GPU_TOTALS.values()}
+    of_each = {query.metric for query in (*GPU_TOTALS.values(), *GPU_FAULTS.values())}
     assert of_each == {metric for metric, jobs in series.queries if jobs == (2,)}
     assert {(2,)} == {jobs for metric, jobs in series.queries if metric in of_each}
     assert {2} == found.totals["gpu_memory_size"].keys()
@@ -182,11 +183,11 @@ def test_jobs_without_gpus_cost_no_query_for_each_gpu() -> None:
 class LyingSeries(FakeSeries):
     """Return thousands of series of one job, and as many of another for which they are not too many."""
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         many: dict[tuple[str, ...], float] = {
             (f"n{number}",): 1.0 for number in range(MAX_JOB_SERIES + 2 * MAX_NODE_SERIES)
         }
-        return Totals({span.job_id: many for span in spans} if len(wanted.by) == 1 else {})
+        return JobTotals({span.job_id: many for span in spans} if len(wanted.by) == 1 else {})
 
 
 def test_more_series_than_a_job_can_have_are_dropped() -> None:

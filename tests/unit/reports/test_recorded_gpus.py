@@ -10,8 +10,9 @@ import pytest
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.report import JobReport
 from slurmscope.metrics.write import Format, write
+from slurmscope.node.cgroup.names import ProcessPlace
 from slurmscope.node.gpu.collector import COLLECTOR, GpusOptions
-from slurmscope.node.gpu.records import Gpu, GpuProcess, Gpus, ProcessPlace
+from slurmscope.node.gpu.records import Gpu, GpuProcess, Gpus
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.reports.make import ReportMaker
 from tests.fakes.recorded_samples import INTERVAL, START, make_recorder

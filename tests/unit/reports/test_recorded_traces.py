@@ -11,7 +11,7 @@ from slurmscope.jobs.charts import AGENTS, TRACED
 from slurmscope.jobs.report import JobReport
 from slurmscope.metrics.write import Format, write
 from slurmscope.reports.make import ReportMaker
-from slurmscope.trace.collector import trace_families
+from slurmscope.trace.node_collector import trace_families
 from slurmscope.trace.samples import RunningJobOwner, TracedProcess, Traces, TraceSample
 from tests.fakes.recorded_samples import INTERVAL, START, make_recorder
 from tests.fakes.reports import make_record

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.archive.interface import JobFilter, JobPage, PagePosition
+from slurmscope.archive.interface import NEWEST_FIRST, JobFilter, JobPage, ListOrder, PagePosition
 from slurmscope.core.clock import Clock
 from slurmscope.core.errors import AmbiguousName, CommandTimedOut
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
-from slurmscope.reports import arrays as array_finder
+from slurmscope.reports import local_jobs
 from slurmscope.reports.find import KEPT_SECONDS, KnownClusters, ReportFinder
 from slurmscope.reports.make import ReportMaker
 from tests.fakes.archive import FakeArchive
@@ -115,7 +115,13 @@ def test_array_of_another_user_does_not_make_an_id_ambiguous(is_archived: bool) 
 def test_arrays_are_not_looked_for_while_there_is_one_cluster(accounting: FakeAccounting) -> None:
     class ListingFails(FakeArchive):
         def list_jobs(
-            self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+            self,
+            viewer: Viewer,
+            wanted: JobFilter,
+            *,
+            after: PagePosition | None = None,
+            limit: int = 50,
+            order: ListOrder = NEWEST_FIRST,
         ) -> JobPage:
             raise AssertionError("this is a query too many")
 
@@ -262,7 +268,7 @@ def test_clusters_are_read_again_after_a_minute_and_kept_while_the_archive_is_do
 def test_array_of_many_tasks_does_not_hide_an_older_one(
     archive: FakeArchive, accounting: FakeAccounting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(array_finder, "MAX_TASKS", 2)
+    monkeypatch.setattr(local_jobs, "MAX_TASKS", 2)
     archive.save(
         [
             make_report(make_record(7000 + task, cluster=cluster, array_job_id=7000, submit_seconds=submit))
@@ -272,7 +278,7 @@ def test_array_of_many_tasks_does_not_hide_an_older_one(
     )
 
     def find(cluster: str) -> list[str]:
-        found = array_finder.find_array(
+        found = local_jobs.find_array(
             ADA, 7000, cluster=cluster, archive=archive, accounting=accounting, maker=ReportMaker(None)
         )
         return [report.record.cluster for report in found]

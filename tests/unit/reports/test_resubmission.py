@@ -13,9 +13,9 @@ from slurmscope.jobs.findings import judge
 from slurmscope.jobs.report import JobReport, Resubmission
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
 from slurmscope.reports.live_cache import WaitingTimesCache
-from slurmscope.reports.resubmission import MAX_RUNS, add_resubmission
+from slurmscope.reports.resubmission import MAX_RUNS, add_resubmission, add_script, may_have_options
 from tests.fakes.archive import FakeArchive
-from tests.fakes.reports import GIB, START, make_finding, make_record, make_report
+from tests.fakes.reports import GIB, START, make_record, make_report
 
 
 def run(number: int, peak_bytes: float = 0.8 * GIB, **record: Any) -> JobReport:
@@ -44,6 +44,49 @@ def test_header_is_made_without_an_archive() -> None:
     # 2.1 busy cores on 2, 0.8 GiB x 1.2 up to 1 GiB, 2 h x 2.1 / 2 x 1.5 = 3.15 h up to 3.5 h.
     assert ("#SBATCH --cpus-per-task=2", "#SBATCH --mem=1G", "#SBATCH --time=03:30:00") == made.lines
     assert made.wait is None
+
+
+def test_header_changes_the_options_of_the_script() -> None:
+    report = run(1, submit_line="sbatch relax.sh", requested_cpus=4)
+    script = "#!/bin/sh\n#SBATCH --ntasks=4 --mem-per-cpu=2G\n#SBATCH --time-min=10:00:00 -t1-0\nsrun ./relax\n"
+    known = add_script(report, script, judge)
+    made = suggest(known, None)
+    assert made is not None
+    # 2.1 busy cores on 2; 0.8 GiB x 1.2 for two cores; no time below --time-min.
+    assert ("#SBATCH --ntasks=2", "#SBATCH --mem-per-cpu=512M", "#SBATCH --time=10:00:00") == made.lines
+    assert ["4", "2G", "1-0"] == [change.submitted for change in made.changes]
+    assert "" == made.note
+    # Without the script, the option for cores is unknown, so that all are kept, and --mem may be the wrong option.
+    without = suggest(report, None)
+    assert without is not None
+    assert ("#SBATCH --mem=1G", "#SBATCH --time=03:00:00") == without.lines
+    assert "If the script sets --mem-per-cpu" in without.note
+
+
+def test_command_line_overrides_the_script() -> None:
+    known = add_script(run(1), "#!/bin/sh\n#SBATCH -c8 --mem-per-cpu=1G --gres=tmpfs:1G\n./relax\n", judge)
+    assert {"cpus-per-task": "4", "mem": "8G", "gres": "tmpfs:1G"} == known.record.options
+    made = suggest(known, None)
+    assert made is not None
+    assert "#SBATCH --mem=1G" in made.lines
+    assert made.note.startswith("The job was submitted with --cpus-per-task, --mem on the command line")
+
+
+def test_part_of_a_heterogeneous_job_has_its_part_of_the_script() -> None:
+    text = "#!/bin/sh\n#SBATCH --mem=1G\n#SBATCH hetjob\n#SBATCH --mem-per-cpu=2G\n./relax\n"
+    part = run(2, submit_line="sbatch x.sh", het_job_id=1, het_offset=1)
+    assert {"mem-per-cpu": "2G"} == add_script(part, text, judge).record.options
+
+
+def test_findings_of_other_thresholds_are_kept() -> None:
+    report = run(1)
+    assert report.findings == add_script(report, "#SBATCH -c4\n", lambda _summary: ()).findings
+
+
+def test_only_scripts_of_ended_batch_jobs_matter() -> None:
+    expected = {"sbatch a.sh": True, "": True, "srun ./a": False}
+    assert expected == {line: may_have_options(run(1, submit_line=line)) for line in expected}
+    assert not may_have_options(run(1, state="RUNNING", end_seconds=None))
 
 
 def test_other_runs_of_the_same_name_and_size_count() -> None:
@@ -89,12 +132,6 @@ def test_archive_that_cannot_be_read_costs_only_the_other_runs() -> None:
 
 def test_running_job_has_no_header() -> None:
     assert suggest(run(1, state="RUNNING", end_seconds=None), None) is None
-
-
-def test_line_that_cannot_be_parsed_costs_the_header(caplog: pytest.LogCaptureFixture) -> None:
-    finding = replace(make_finding(), suggestion="#SBATCH --mem=lots")
-    assert suggest(replace(run(1), findings=(finding,)), None) is None
-    assert ["no header for a job"] == [record.message for record in caplog.records]
 
 
 def test_waiting_times_of_both_shapes_are_compared() -> None:

@@ -33,7 +33,7 @@ def test_threshold_is_set_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "slurmscope.toml"
     file.write_text("[rules.memory-over-requested]\nmin-used-ratio = 0.25\nmin-unused-bytes = 5\n")
 
-    thresholds = thresholds_of(load(rule_sections(), flags={}, environment={}, file=file))
+    thresholds = thresholds_of(load(rule_sections(), flags={}, environment={}, files=[file]))
 
     assert (0.25, 5.0) == (
         thresholds["memory_over_requested.min_used_ratio"],
@@ -93,7 +93,7 @@ def test_minimum_run_time_is_one_key(tmp_path: Path) -> None:
     file = tmp_path / "slurmscope.toml"
     file.write_text("[rules]\nmin-run-seconds = '20m'\n[rules.cpu-idle]\nmin-busy-ratio = 0.5\n")
 
-    thresholds = thresholds_of(load(rule_sections(), flags={}, environment={}, file=file))
+    thresholds = thresholds_of(load(rule_sections(), flags={}, environment={}, files=[file]))
 
     assert (1200.0, 0.5) == (thresholds["min_run_seconds"], thresholds["cpu_idle.min_busy_ratio"])
 

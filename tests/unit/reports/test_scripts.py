@@ -89,3 +89,19 @@ def test_what_was_known_holds_while_slurm_does_not_answer() -> None:
     slurm.flags = ""
     clock.seconds += KNOWN_SECONDS
     assert _knows(reader, slurm)
+
+
+def test_page_does_not_wait_long_for_a_script_that_it_can_do_without() -> None:
+    hangs = threading.Event()
+
+    def run(name: str, arguments: Sequence[str]) -> bytes:
+        assert hangs.wait(PATIENCE_SECONDS)
+        raise CommandFailed([name], "slurmdbd is down")
+
+    slow, quick = ScriptReader(run), ScriptReader(FakeSlurm().run)
+    assert slow.read_soon(make_record()) is None
+    found = quick.read_soon(make_record())
+    hangs.set()
+    assert found is not None
+    assert found.text.startswith("#SBATCH -t 60")
+    assert ScriptReader(run).read_soon(make_record()) is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.run.curves import MOST_SAMPLES, SampleHistory, make_axis, rate_curve, size_curve
+from slurmscope.run.report import MOST_SAMPLES, SampleHistory, make_axis, rate_curve, size_curve
 from tests.fakes.traced_runs import START, make_sample
 
 

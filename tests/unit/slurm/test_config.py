@@ -19,7 +19,12 @@ FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "slurm-22.05" / "sc
 
 def test_real_answer_is_read() -> None:
     expected = ControllerConfig(
-        cluster_name="alpha", slurm_version="22.05.8", slurm_user="root", private_data=frozenset()
+        cluster_name="alpha",
+        slurm_version="22.05.8",
+        slurm_user="root",
+        private_data=frozenset(),
+        accounting_storage="slurmdbd",
+        process_tracking="cgroup",
     )
 
     assert expected == parse_config(FIXTURE.read_bytes())
@@ -29,8 +34,8 @@ def test_real_answer_is_read() -> None:
     ("words", "hidden"),
     [
         ("none", set()),
-        ("jobs", {"user", "username", "user_name", "jobid", "slurm_job"}),
-        ("accounts,users", {"user", "username", "user_name", "jobid", "slurm_job", "account"}),
+        ("jobs", {"user", "username", "user_name", "uid", "jobid", "job_id", "slurm_job"}),
+        ("accounts,users", {"user", "username", "user_name", "uid", "jobid", "job_id", "slurm_job", "account"}),
         ("cloud,nodes,usage", set()),
     ],
 )
@@ -57,3 +62,10 @@ def test_cluster_and_release_are_served() -> None:
     (family,) = COLLECTOR.collect(NoOptions(), config=config)
 
     assert {("alpha", "22.05.8"): 1} == family.samples
+
+
+@pytest.mark.parametrize(("shown", "storage"), [("(null)", "none"), ("accounting_storage/none", "none"), ("", "none")])
+def test_accounting_that_is_off_is_none(shown: str, storage: str) -> None:
+    answer = f"PrivateData             = none\nAccountingStorageType   = {shown}\n".encode()
+
+    assert storage == parse_config(answer).accounting_storage

@@ -9,7 +9,7 @@ import pytest
 
 from slurmscope.accounting.sacct import SacctAccounting
 from slurmscope.core.errors import CommandError, CommandFailed, CommandMissing, CommandRefused
-from slurmscope.slurm.visibility import (
+from slurmscope.slurm.config import (
     CONTROLLER,
     KNOWN_SECONDS,
     SLURMDBD,
@@ -18,7 +18,9 @@ from slurmscope.slurm.visibility import (
     require_first,
 )
 
-HIDDEN = r"PrivateData hides the jobs of others from the user a; .*sacctmgr add user a account=root adminlevel=operator"
+HIDDEN = (
+    r"PrivateData hides the jobs of others from the user a; .*sacctmgr -i add user a account=root adminlevel=operator"
+)
 UNKNOWN = "not known whether PrivateData hides jobs from a"
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.slurm.arrays import count_tasks, is_cut
+from slurmscope.slurm.text import count_tasks, is_cut
 
 
 @pytest.mark.parametrize(

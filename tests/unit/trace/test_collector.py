@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from slurmscope.exporter.collector import NoOptions
-from slurmscope.trace import collector as traces
+from slurmscope.trace import cluster_endpoint as traces
 from slurmscope.trace import node_collector as node_traces
 from slurmscope.trace.samples import RunningJobOwner, TracedProcess, Traces, TraceSample
 

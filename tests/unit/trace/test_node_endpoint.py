@@ -20,10 +20,10 @@ from slurmscope.core.errors import ConfigError
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.http.client.address import ServerAddress
 from slurmscope.http.server.request import HttpRequest, PeerCredentials
-from slurmscope.node.cgroup.names import JobName
+from slurmscope.node.cgroup.names import ProcessPlace
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.trace.callers import Refusal
-from slurmscope.trace.node_endpoint import MAX_CONNECTIONS, Membership, NodeTracing, SenderFinder
+from slurmscope.trace.node_endpoint import MAX_CONNECTIONS, NodeTracing, SenderFinder, read_place
 from slurmscope.trace.settings import NodeTraceSettings, check_forwarding
 from slurmscope.trace.tokens import KeyFile, rotate_keys
 from tests.fakes.raw_http import GENEROUS_SECONDS, Answer, read_answer
@@ -35,7 +35,7 @@ JOBS = NodeJobs(jobs=(OWN_JOB,), host_name="n1", users={os.getuid(): OWN_NAME})
 SAMPLE = {"job_id": ADA.job_id, "pid": 812, "mem": 1000}
 
 
-CLAIM = Membership(JobName(job_id=ADA.job_id))
+CLAIM = ProcessPlace(job_id=ADA.job_id)
 
 
 def request_of(pid: int, uid: int) -> HttpRequest:
@@ -170,6 +170,11 @@ def test_new_job_is_waited_for() -> None:
     assert ADA.job_id == finder.find(request_of(os.getpid(), os.getuid())).job_id
 
 
+def test_process_without_a_job_and_one_that_is_gone() -> None:
+    assert ProcessPlace() == read_place(Path("/proc"), os.getpid())
+    assert ProcessPlace() == read_place(Path("/proc"), 2**22 + 1)
+
+
 def test_cgroup_of_another_users_job_is_only_a_claim() -> None:
     jobs = replace(JOBS, jobs=(replace(OWN_JOB, uid=os.getuid() + 1, pids=frozenset()),))
     reading = SharedReading("node_jobs", lambda: jobs, interval_seconds=0.0)
@@ -182,7 +187,7 @@ def test_cgroup_of_another_users_job_is_only_a_claim() -> None:
 def test_node_is_that_of_the_senders_cgroup_where_a_job_has_two_on_one_machine() -> None:
     two = tuple(replace(OWN_JOB, key=JobKey(ADA.job_id, node_name=name), pids=frozenset()) for name in ("n1", "n2"))
     reading = SharedReading("node_jobs", lambda: replace(JOBS, jobs=two), interval_seconds=0.0)
-    claim = Membership(JobName(job_id=ADA.job_id), "n2")
+    claim = ProcessPlace(job_id=ADA.job_id, node_name="n2")
     finder = SenderFinder(reading, Path("/proc"), read_cgroup=lambda _root, _pid: claim)
     assert "n2" == finder.find(request_of(os.getpid(), os.getuid())).node
 

@@ -113,3 +113,15 @@ def test_command_prints_a_token_that_is_accepted(tmp_path: Path) -> None:
     assert (5, 7, "n1") == (found.job_id, found.uid, found.node)
     bad = run_here("trace", "token", "--job", "5", "--uid", "7", "--node", "a/b", "--trace.key-file", str(path))
     assert (2, "slurmscope: 'a/b' is not a node name\n") == (bad.returncode, bad.stderr)
+
+
+def test_keys_that_are_there_are_kept_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "trace.key"
+    arguments = ("trace", "key", "--if-missing", "--trace.key-file", str(path))
+
+    first = run_here(*arguments)
+    keys = path.read_text()
+    second = run_here(*arguments)
+
+    assert (0, 0, keys) == (first.returncode, second.returncode, path.read_text())
+    assert f"{path} has keys already\n" == second.stdout

@@ -15,8 +15,8 @@ import pytest
 from slurmscope.core.errors import MalformedAnswer
 from slurmscope.http.client.credentials import TokenFile
 from slurmscope.recorder.recorder import Recorder
-from slurmscope.up.scrapes import AgentScrapes
 from slurmscope.up.settings import Target, parse_target
+from slurmscope.up.up import AgentScrapes
 
 PAGE = b'jobs_cores{slurm_job="1",slurm_node=""} 4\n'
 

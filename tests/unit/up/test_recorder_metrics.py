@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from slurmscope.recorder.recorder import Recorder
-from slurmscope.up.scrapes import RECORDING_METRICS, recording_families
+from slurmscope.up.up import RECORDING_METRICS, recording_families
 
 
 @dataclass

@@ -13,7 +13,7 @@ from slurmscope.exporter.page import EnabledCollector
 from slurmscope.exporter.reading import SharedReading
 from slurmscope.metrics.family import Family, Labels, gauge
 from slurmscope.recorder.recorder import Recorder
-from slurmscope.up.scrapes import OwnCollectors
+from slurmscope.up.up import OwnCollectors
 from tests.fakes.exporters import open_readings
 
 WANTED = gauge("slurm_nodes", "Nodes.")

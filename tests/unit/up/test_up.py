@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurmscope.cli.options import load_config
+from slurmscope.cli.portal_command import make_exporters, make_up_command
 from slurmscope.cli.roles import all_collectors
-from slurmscope.cli.up_command import make_command, make_exporters
 from slurmscope.cluster.sinfo import Nodes
 from slurmscope.cluster.squeue import Jobs
 from slurmscope.core.config import Config
@@ -30,7 +30,7 @@ from tests.processes import until
 
 def parse(*flags: str) -> dict[str, object]:
     """Read flags as the command does."""
-    return make_command().make_context("up", list(flags)).params
+    return make_up_command().make_context("up", list(flags)).params
 
 
 def test_node_is_recorded_under_the_name_that_is_given(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ class Asked:
         part = Running(
             readings=tuple(
                 SharedReading(name, self._tell(name, values.get(name)), interval_seconds=0)
-                for name in ("jobs", "nodes", "node_jobs", "gpus", "process_groups")
+                for name in sorted({n for role in Role for each in all_collectors(role) for n in each.reading_names})
             )
         )
         self.exporters = [

@@ -26,9 +26,10 @@ from slurmscope.cluster.squeue import (
 )
 from slurmscope.core.errors import MalformedAnswer, TruncatedArrays
 from slurmscope.core.tres import Tres, as_gres, parse_tres
-from slurmscope.slurm.arrays import count_tasks, is_cut
+from slurmscope.core.units import MIB
 from slurmscope.slurm.json_response import JsonNumber, Problem, read_records, whole
 from slurmscope.slurm.states import job_state, node_state_text
+from slurmscope.slurm.text import count_tasks, is_cut
 
 SQUEUE_ARGUMENTS = ("--json", "--all", "--array", "--states=all")
 """``--array`` makes squeue write the list of an array's tasks in full; JSON has one record for all of them."""
@@ -219,8 +220,6 @@ SCONTROL_ARGUMENTS = ("--json", "--details", "--all", "show", "nodes")
 
 SINFO_ARGUMENTS = ("--json", "--all")
 """Arguments of sinfo in 22.05, whose scontrol has no JSON; later ones return groups of nodes."""
-
-MIB = 1024 * 1024
 
 
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):

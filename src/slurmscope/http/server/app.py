@@ -8,18 +8,22 @@ uncompressed text 0.0.4.
 from __future__ import annotations
 
 import contextlib
+import enum
 import itertools
 import logging
 import math
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from ipaddress import ip_network
 
 from slurmscope import __version__
 from slurmscope.core.errors import ConfigError, SlurmscopeError
 from slurmscope.core.log import fields
-from slurmscope.http.server.page_slots import PageSlots
-from slurmscope.http.server.request import BadRequest, HttpRequest, peer_group
+from slurmscope.http.server.address import is_listed
+from slurmscope.http.server.page_slots import PATIENCE_SECONDS, PageSlots
+from slurmscope.http.server.request import BadRequest, HttpRequest
 from slurmscope.http.server.response import FindUpload, Header, Response, Upload, text_response
 from slurmscope.metrics.write import Format
 
@@ -116,8 +120,11 @@ def _parse_ranges(header: str) -> Iterator[_Range]:
 
 
 _METHODS = ("GET", "HEAD")
+_LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 _TIMEOUT_HEADER = "x-prometheus-scrape-timeout-seconds"
 _LONGEST_DEADLINE_SECONDS = 3600.0
+_SHORTEST_DEADLINE_SECONDS = 0.001
+_LONGEST_WAIT_SECONDS = 20.0
 _NAME_LIMIT = 100
 
 STYLE = "body{font-family:sans-serif;margin:3em auto;max-width:40em;padding:0 1em}dt{margin-top:1em}"
@@ -137,15 +144,28 @@ class UnknownCollector(SlurmscopeError):
         self.name = name
 
 
+class Audience(enum.Enum):
+    """Who reads a page."""
+
+    ADMITTED = "clients with a password or certificate, and the user who runs the command"
+    HERE = "clients on this machine, and outputs"
+    NETWORK = "clients on other machines"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrapeRequest:
-    """What a client wants; ``include`` is None for all collectors, ``deadline_seconds`` without a timeout."""
+    """What a client wants; ``include`` is None for all collectors, ``deadline_seconds`` without a timeout.
+
+    ``group`` are the clients with which it shares limits.
+    """
 
     format: Format = Format.TEXT
     is_gzip: bool = False
     include: frozenset[str] | None = None
     exclude: frozenset[str] = frozenset()
     deadline_seconds: float | None = None
+    audience: Audience = Audience.NETWORK
+    group: str = ""
 
 
 Scrape = Callable[[ScrapeRequest], Iterable[bytes]]
@@ -234,9 +254,15 @@ class ExporterApp:
         wanted = parse_scrape(request)
         if self._is_text_only():
             wanted = replace(wanted, format=Format.TEXT)
-        page = self._slots.take(peer_group(request.peer, request.credentials))
+        began = time.monotonic()
+        patience_seconds = min(wanted.deadline_seconds or 2 * PATIENCE_SECONDS, _LONGEST_WAIT_SECONDS) / 2
+        page = self._slots.take(wanted.group, patience_seconds)
         if page is None:
             return text_response(503, "Too many scrapes at the same time.")
+        if wanted.deadline_seconds is not None:
+            # The client has waited for its turn, too.
+            left_seconds = wanted.deadline_seconds - (time.monotonic() - began)
+            wanted = replace(wanted, deadline_seconds=max(_SHORTEST_DEADLINE_SECONDS, left_seconds))
         with contextlib.ExitStack() as stack:
             stack.callback(page.close)
             try:
@@ -263,7 +289,16 @@ def parse_scrape(request: HttpRequest) -> ScrapeRequest:
         include=include or None,
         exclude=exclude,
         deadline_seconds=scrape_deadline(request.headers.get(_TIMEOUT_HEADER, "")),
+        audience=_find_audience(request),
+        group=request.group,
     )
+
+
+def _find_audience(request: HttpRequest) -> Audience:
+    if request.is_authenticated:
+        return Audience.ADMITTED
+    is_here = request.credentials is not None or is_listed(request.peer, _LOOPBACK)
+    return Audience.HERE if is_here else Audience.NETWORK
 
 
 def scrape_deadline(header: str) -> float | None:

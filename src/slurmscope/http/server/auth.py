@@ -24,7 +24,7 @@ import bcrypt
 
 from slurmscope.core.errors import ConfigError
 from slurmscope.core.rate_limit import TokenBuckets
-from slurmscope.http.server.request import HttpRequest, peer_group
+from slurmscope.http.server.request import HttpRequest
 from slurmscope.http.server.response import Response, text_response
 from slurmscope.http.server.webconfig import HIGHEST_COST
 
@@ -77,8 +77,7 @@ class BasicAuth:
         key = cache_key(self._key, user, digest, password)
         is_good = self._recall(key)
         if is_good is None:
-            group = peer_group(request.peer, request.credentials)
-            if wait_seconds := self._attempts.take((group, user if user in self._hashes else b"")):
+            if wait_seconds := self._attempts.take((request.group, user if user in self._hashes else b"")):
                 retry = ("Retry-After", str(math.ceil(wait_seconds)))
                 return text_response(429, "Too many passwords to check for this address.", retry)
             is_good = self._check_once(key, user, digest, password)

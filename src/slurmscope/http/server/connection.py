@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from slurmscope.core.log import fields
 from slurmscope.http.server.gate import Gate, Rules
 from slurmscope.http.server.page_slots import STALLED_SECONDS
-from slurmscope.http.server.request import BadRequest, HttpRequest, PeerCredentials, parse_head, peer_group
+from slurmscope.http.server.request import BadRequest, HttpRequest, PeerCredentials, parse_head
 from slurmscope.http.server.response import (
     App,
     FindUpload,
@@ -67,6 +67,9 @@ class ConnectionLimits:
     drain_seconds: float = 1.0
     requests_per_connection: int = 1000
     uploads_per_connection: int = 100_000
+    # New connections of one address: Prometheus keeps its own, and the tasks of an array may all push at once.
+    new_per_second: float = 200.0
+    new_at_once: int = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +100,18 @@ class Connection:
     """
 
     def __init__(
-        self, sock: socket.socket, peer: str, serving: Serving, credentials: PeerCredentials | None = None
+        self,
+        sock: socket.socket,
+        peer: str,
+        serving: Serving,
+        credentials: PeerCredentials | None = None,
+        *,
+        group: str = "",
     ) -> None:
-        """Take a connected socket; the credentials are those of a client of a unix socket."""
+        """Take a connected socket, the credentials of a client of a unix socket, and whose limits it shares."""
         self.waiting_since: float | None = serving.clock()
         self._sock = sock
-        self.group = peer_group(peer, credentials)
+        self.group = group
         self._peer = peer
         self._credentials = credentials
         self._serving = serving
@@ -261,6 +270,7 @@ class Connection:
                 peer=self._peer,
                 credentials=self._credentials,
                 is_authenticated=self._rules.are_clients_authenticated,
+                group=self.group,
             )
         except BadRequest as problem:
             self._respond(None, text_response(problem.status, problem.message), is_last=True)

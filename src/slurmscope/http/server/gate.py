@@ -3,7 +3,7 @@
 
 The file is checked for every connection and request, and reloaded when it or a file it names has changed. While it is
 invalid, all requests are refused. A change removes TLS, client certificates or passwords as a whole only by an explicit
-word: a file that is being written looks as if they were gone.
+word, or when the administrator reloads the service: a file that is being written looks as if they were gone.
 """
 
 from __future__ import annotations
@@ -100,6 +100,14 @@ class FileGate:
                 self._last = replace(self._last, is_closed=True)
         return self._last
 
+    def accept(self) -> None:
+        """Read the file now, and accept that protections are gone: the administrator says that it is complete."""
+        before, self._config = self._config, None
+        try:
+            self._last = self._watched.reload()
+        except Exception:  # noqa: BLE001 - the next request logs it
+            self._config = before
+
     def _load(self, watch: Watch) -> Rules:
         from slurmscope.http.server.webconfig import read_web_config
 
@@ -111,7 +119,9 @@ class FileGate:
         except OSError as error:
             raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
         if self._config is not None and (loss := lost_protection(self._config, config)):
-            raise ConfigError(f"{self._path} no longer has {loss}; restart to accept that, or write {_REMOVALS[loss]}")
+            raise ConfigError(
+                f"{self._path} no longer has {loss}; reload the service to accept that, or write {_REMOVALS[loss]}"
+            )
         rules = _open_rules(config)
         if self._config is not None:
             logger.info("web configuration reloaded", extra=fields(file=self._path))

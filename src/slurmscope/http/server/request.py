@@ -46,13 +46,19 @@ class PeerCredentials(NamedTuple):
     uid: int
 
 
-def peer_group(peer: str, credentials: PeerCredentials | None) -> str:
+def is_loopback(peer: str) -> bool:
+    return peer == "::1" or peer.startswith("127.")
+
+
+def peer_group(peer: str, uid: int | None) -> str:
     """Return whose limits a client shares: a user of this machine, an address, or a network of IPv6 of 64 bits.
 
-    A client with one address of such a network has all of them.
+    A client with one address of such a network has all of them, and every user of this machine all of its loopback.
     """
-    if credentials is not None:
-        return f"uid {credentials.uid}"
+    if uid is not None:
+        return f"uid {uid}"
+    if is_loopback(peer):
+        return "loopback"
     try:
         return str(int(ip_address(peer.partition("%")[0])) >> 64) if ":" in peer else peer
     except ValueError:
@@ -65,7 +71,7 @@ class HttpRequest:
 
     ``body`` is read for an :class:`~slurmscope.http.server.response.Upload` only. ``credentials`` are known of clients
     of a unix socket, and of those on this machine if the server looks for them. ``is_authenticated`` means that the web
-    configuration requires a password or a certificate of every client.
+    configuration requires a password or a certificate of every client. ``group`` is whose limits the client shares.
     """
 
     method: str
@@ -77,6 +83,7 @@ class HttpRequest:
     body: bytes = b""
     credentials: PeerCredentials | None = None
     is_authenticated: bool = False
+    group: str = ""
 
     def with_body(self, body: bytes) -> HttpRequest:
         """Return the request with its body; ``dataclasses.replace`` takes twice as long."""
@@ -90,6 +97,7 @@ class HttpRequest:
             body=body,
             credentials=self.credentials,
             is_authenticated=self.is_authenticated,
+            group=self.group,
         )
 
     @property
@@ -106,7 +114,12 @@ class HttpRequest:
 
 
 def parse_head(
-    head: bytes, *, peer: str = "", credentials: PeerCredentials | None = None, is_authenticated: bool = False
+    head: bytes,
+    *,
+    peer: str = "",
+    credentials: PeerCredentials | None = None,
+    is_authenticated: bool = False,
+    group: str = "",
 ) -> HttpRequest:
     """Parse a request head, without the empty line that ends it."""
     request_line, *lines = head.split(b"\r\n")
@@ -123,6 +136,7 @@ def parse_head(
         is_http11=is_http11,
         credentials=credentials,
         is_authenticated=is_authenticated,
+        group=group,
     )
 
 

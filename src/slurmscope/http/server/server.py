@@ -4,7 +4,8 @@
 A thread waits for its client without blocking anything else, so a silent or slow client costs a few dozen kilobytes
 and no time. At the limit, the connection that has waited longest for its client, to send or to read, is closed, of the
 address with the most; only if all of these are busy making a response, a new one gets 503. One address never has more
-than three of four connections.
+than three of four connections, and no more than some hundred new ones a second. Of clients on the loopback, which have
+millions of addresses, users count instead.
 
 A thread for each of hundreds of senders would spend more time on switching between threads than on their posts; so do
 two threads, since both need Python's lock again after each read and write. After its first upload a connection is
@@ -18,19 +19,21 @@ import errno
 import logging
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from slurmscope.core.connection_owner import query_owner
 from slurmscope.core.log import fields
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.http.server.address import ListenHost, bound_address, open_listeners
 from slurmscope.http.server.connection import Connection, ConnectionLimits, Readiness, Serving
-from slurmscope.http.server.gate import open_gate
+from slurmscope.http.server.gate import FileGate, Rules, open_gate
 from slurmscope.http.server.page_slots import find_rivals
-from slurmscope.http.server.request import UNKNOWN_PID, PeerCredentials, peer_group
+from slurmscope.http.server.request import UNKNOWN_PID, PeerCredentials, is_loopback, peer_group
 from slurmscope.http.server.response import App, FindUpload, RequestCounters, head_bytes, text_response
+from slurmscope.http.server.wire import peer_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +138,7 @@ _STARVED_PAUSE_SECONDS = 0.1
 _QUIET_SECONDS = 60.0
 _ROOM_SECONDS = 1.0
 _FEW_ENDING = 8
+_ACCEPTED_AT_ONCE = 64
 
 FindOwner = Callable[[tuple[str, int], tuple[str, int]], int | None]
 """Return the uid of the process at the client's end of a connection within this machine, None if it is not known."""
@@ -151,6 +155,7 @@ class Server:
         sockets: Sequence[socket.socket] = (),
         find_upload: FindUpload = lambda _: None,
         find_owner: FindOwner | None = None,
+        find_local_user: FindOwner = query_owner,
         config_file: Path | None = None,
         max_connections: int = 512,
         limits: ConnectionLimits | None = None,
@@ -159,12 +164,15 @@ class Server:
 
         ``sockets`` listen already, such as unix sockets; the server closes them. ``find_upload`` says which bodies
         are read. With ``find_owner``, requests over TCP have credentials, too, if the client is on this machine.
+        ``find_local_user`` only tells whose limits a client on the loopback shares.
         """
         self._find_owner = find_owner
+        self._find_local_user = find_local_user
         self.counters = RequestCounters()
+        self._gate = None if config_file is None else FileGate(config_file)
         self._serving = Serving(
             app=app,
-            gate=open_gate(config_file),
+            gate=open_gate(None) if self._gate is None else self._gate.rules,
             counters=self.counters,
             find_upload=find_upload,
             limits=limits or ConnectionLimits(),
@@ -179,6 +187,7 @@ class Server:
             idle_seconds=self._serving.limits.idle_seconds,
             clock=self._serving.clock,
         )
+        self._new = TokenBuckets(self._serving.limits.new_per_second, self._serving.limits.new_at_once)
         self._connections: set[Connection] = set()
         self._ending: set[Connection] = set()
         """Those that were cut to make room, until their threads end."""
@@ -193,6 +202,15 @@ class Server:
     def is_config_good(self) -> bool:
         """Return whether the web configuration is valid; if not, all requests are refused."""
         return not self._serving.gate().is_closed
+
+    def rules(self) -> Rules:
+        """Return what clients must fulfil now."""
+        return self._serving.gate()
+
+    def accept_config(self) -> None:
+        """Read the web configuration again, and accept what it no longer protects."""
+        if self._gate is not None:
+            self._gate.accept()
 
     def start(self) -> None:
         threading.Thread(target=self.serve, name="http-accept", daemon=True).start()
@@ -255,23 +273,30 @@ class Server:
     def _accept_safely(self, listener: socket.socket) -> None:
         """Survive any failure, even out of memory: losing a connection is better than not listening."""
         try:
-            self._accept(listener)
+            for _ in range(_ACCEPTED_AT_ONCE):
+                if self._is_stopping or not self._accept(listener):
+                    return
         except Exception:
             logger.exception("connection lost")
             self._pause()
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accept a connection; return False if none is waiting, or none can be accepted."""
         try:
             sock, address = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
+            return False
         except OSError as error:
             self._wait_after(error)
-            return
+            return False
         if sock.family == socket.AF_UNIX:
-            self._admit(sock, "unix", _peer_credentials(sock))
-        else:
-            self._admit(sock, str(address[0]).removeprefix("::ffff:"), self._owner_credentials(sock, address))
+            self._admit(sock, "unix", peer_credentials(sock))
+            return True
+        peer, credentials = str(address[0]).removeprefix("::ffff:"), self._owner_credentials(sock, address)
+        is_unknown = credentials is None and is_loopback(peer)
+        uid = self._find_local_user(address[:2], sock.getsockname()[:2]) if is_unknown else None
+        self._admit(sock, peer, credentials, uid)
+        return True
 
     def _owner_credentials(self, sock: socket.socket, address: tuple[str, int]) -> PeerCredentials | None:
         if self._find_owner is None:
@@ -295,16 +320,19 @@ class Server:
     def _pause(self) -> None:
         select.select([self._wake_reader], [], [], _STARVED_PAUSE_SECONDS)
 
-    def _admit(self, sock: socket.socket, peer: str, credentials: PeerCredentials | None = None) -> None:
+    def _admit(
+        self, sock: socket.socket, peer: str, credentials: PeerCredentials | None = None, uid: int | None = None
+    ) -> None:
         with contextlib.suppress(OSError):
             # Otherwise the small last chunk waits for the client's acknowledgement of the one before.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with self._changed:
-            # Refused without more ado: a flood of connections must not delay those of others.
-            connection = None
-            if self._make_room(peer_group(peer, credentials)):
-                connection = Connection(sock, peer, self._serving, credentials)
-                self._connections.add(connection)
+        group, connection = peer_group(peer, credentials.uid if credentials else uid), None
+        # Refused without more ado: a flood of connections must not delay those of others.
+        if not self._new.take(group):
+            with self._changed:
+                if self._make_room(group):
+                    connection = Connection(sock, peer, self._serving, credentials, group=group)
+                    self._connections.add(connection)
         if connection is None:
             self._refuse(sock)
             return
@@ -369,9 +397,3 @@ class Server:
             sock.send(head_bytes(503, (*response.headers, ("Content-Length", str(len(body))))) + body)
             sock.recv(4096)
         sock.close()
-
-
-def _peer_credentials(sock: socket.socket) -> PeerCredentials:
-    """Return process and user that connected to a unix socket."""
-    pid, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return PeerCredentials(pid, uid)

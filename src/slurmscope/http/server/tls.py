@@ -39,6 +39,11 @@ _CIPHERS = {
 }
 
 
+NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which the ssl module does not name."""
+_TURNS = 10
+
+
 class ClientRefused(OSError):
     """The certificate of a client is valid but its names are not allowed."""
 
@@ -51,6 +56,8 @@ class TlsServer:
         self._settings = settings
         self._context = _make_context(settings)
         self._allowed = frozenset(_normal(name) for name in settings.client_allowed_sans)
+        self.expiry_seconds = _read_expiry(settings)
+        """Unix time; None if the certificate cannot be read back, which is no reason not to serve it."""
 
     @property
     def requires_certificate(self) -> bool:
@@ -68,6 +75,36 @@ class TlsServer:
         sock.do_handshake()
         if self._allowed and not self._allowed.intersection(_names(sock)):
             raise ClientRefused("no name of the client's certificate is in client_allowed_sans")
+
+
+def _read_expiry(settings: TlsSettings) -> float | None:
+    try:
+        return float(ssl.cert_time_to_seconds(read_not_after(settings, NO_CHECK_TIME)))
+    except (ssl.SSLError, ValueError):
+        return None
+
+
+def read_not_after(settings: TlsSettings, verify_flags: int = 0) -> str:
+    """Return the date of expiry of the certificate; raise an SSLError if it is not valid, as far as that is checked.
+
+    A client that trusts this very certificate connects to a server that has it, in memory: the ssl module decodes
+    only certificates that it has verified.
+    """
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_identity(server_context, settings)
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.check_hostname = False
+    client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | verify_flags
+    with open_pem(settings.cert_file, settings.cert) as cert_path:
+        client_context.load_verify_locations(cert_path)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    client = client_context.wrap_bio(to_client, to_server)
+    for _ in range(_TURNS):
+        for side in (client, server):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    return str((client.getpeercert() or {}).get("notAfter", ""))
 
 
 def _make_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from slurmscope.http.server.request import HEAD_LIMIT_BYTES, REQUEST_LINE_LIMIT_BYTES, BadRequest
+from slurmscope.http.server.request import HEAD_LIMIT_BYTES, REQUEST_LINE_LIMIT_BYTES, BadRequest, PeerCredentials
 
 RECEIVE_BYTES = 16 * 1024
 DRAIN_LIMIT_BYTES = 16 * 1024 * 1024
@@ -214,3 +214,9 @@ def _wait_until_writable(sock: socket.socket, seconds: float) -> bool:
     poller = select.poll()
     poller.register(sock, select.POLLOUT)
     return bool(poller.poll(math.ceil(seconds * 1000)))
+
+
+def peer_credentials(sock: socket.socket) -> PeerCredentials:
+    """Return process and user that connected to a unix socket."""
+    pid, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return PeerCredentials(pid, uid)

@@ -9,7 +9,6 @@ separated by a random text that is new for every call.
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,9 +16,9 @@ from typing import NamedTuple, TypeVar
 
 from slurmscope.core.errors import MalformedAnswer, SourceError
 from slurmscope.core.tres import parse_tres
-from slurmscope.slurm.arrays import parse_tasks
 from slurmscope.slurm.cluster_names import run_in_cluster
 from slurmscope.slurm.command import RunCommand
+from slurmscope.slurm.text import parse_tasks
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -145,9 +144,9 @@ class PendingQueue:
         """Return what is ahead of a job among those that the scheduler considers; None if it is not one of them."""
         return self._ahead.get((job.job_id, partition))
 
-    def planned_in(self, partition: str) -> Sequence[PendingJob]:
-        """Return the jobs of a partition whose start Slurm expects, earliest first."""
-        return self._planned.get(partition, ())
+    def is_considered(self, job_id: int, partition: str) -> bool:
+        """Return whether the scheduler considers a job in a partition."""
+        return (job_id, partition) in self._ahead
 
     def of_user(self, user: str) -> Sequence[PendingJob]:
         """Return the jobs of a user, newest submission first."""
@@ -175,12 +174,6 @@ class PendingQueue:
                 cores += job.task_count * job.cpus
                 gpus += job.task_count * job.gpus
         return found
-
-    @cached_property
-    def _planned(self) -> Mapping[str, list[PendingJob]]:
-        planned = (job for job in self.jobs if job.start_seconds is not None)
-        ordered = sorted(planned, key=lambda job: job.start_seconds or 0)
-        return _group((partition, job) for job in ordered for partition in job.partitions)
 
     @cached_property
     def _by_partition(self) -> Mapping[str, list[PendingJob]]:
@@ -219,33 +212,6 @@ class JobPriorities:
     def in_partition(self, partition: str) -> Sequence[JobPriority]:
         """Return the priorities of all jobs of a partition, highest first."""
         return self._by_partition.get(partition, ())
-
-    def place_of(self, priority: JobPriority) -> int:
-        """Return the place of a priority in its partition; 0 is the highest."""
-        return self._places[priority.job_id, priority.partition]
-
-    def medians(self, partition: str) -> Mapping[str, float]:
-        """Return the median of each factor over the jobs of a partition, and of their sum as ``priority``."""
-        return self._medians[partition]
-
-    @cached_property
-    def _places(self) -> Mapping[tuple[int, str], int]:
-        return {
-            (priority.job_id, partition): place
-            for partition, priorities in self._by_partition.items()
-            for place, priority in enumerate(priorities)
-        }
-
-    @cached_property
-    def _medians(self) -> Mapping[str, Mapping[str, float]]:
-        names = {name for priority in self.priorities for name in priority.factors}
-        return {
-            partition: {
-                "priority": statistics.median(priority.total for priority in found),
-                **{name: statistics.median(priority.factors.get(name, 0.0) for priority in found) for name in names},
-            }
-            for partition, found in self._by_partition.items()
-        }
 
     @cached_property
     def _by_job(self) -> Mapping[int, list[JobPriority]]:

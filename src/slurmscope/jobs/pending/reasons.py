@@ -171,7 +171,7 @@ REASONS = {
     ),
     "Resources": (
         "The job waits until enough resources are free.",
-        "Wait, or request less: a smaller job fits into what is free now.",
+        "Wait, or request less: a smaller job may start sooner.",
     ),
     "Dependency": (
         "The job waits for other jobs that it depends on.",

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find where a pending job stands in its partitions, and smaller requests with which it would start sooner.
+"""Find where a pending job stands in its partitions, and a smaller request with which it would start sooner.
 
 Only counts and numbers of other jobs leave this module: names of their users and jobs do not.
 
-They come from what is free on the nodes of its partitions now, from the gap before the next planned start (a job that
-ends before it is backfilled), and from how long jobs of other shapes waited in the last weeks.
+The smaller request is one that past runs of the same name would have been content with. What is free now, and how long
+jobs of its shape waited in the last weeks, is said of it; neither makes a request of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from slurmscope.cluster.sinfo import Node, can_run_jobs
-from slurmscope.jobs.pending.queue import JobPriorities, PendingJob, PendingQueue
+from slurmscope.jobs.pending.queue import JobPriorities, JobPriority, PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import NODES_DOWN
 from slurmscope.jobs.report import ExpectedWait, RequestedSize
-from slurmscope.jobs.wait_times import LIMIT_BOUNDS_SECONDS, WaitingTime, find_cores_class, find_limit_class
+from slurmscope.jobs.suggestions import is_worthwhile, suggest_memory_bytes, suggest_time_seconds
+from slurmscope.jobs.wait_times import WaitingTime, find_cores_class, find_limit_class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +69,37 @@ def find_positions(queue: PendingQueue, job: PendingJob) -> Iterator[QueuePositi
             )
 
 
-def compare_priorities(priorities: JobPriorities, job: PendingJob) -> Iterator[PriorityTable]:
-    """Yield the factors of a job in each partition, beside the median and the jobs next to it."""
+def compare_priorities(priorities: JobPriorities, queue: PendingQueue, job: PendingJob) -> Iterator[PriorityTable]:
+    """Yield the factors of a job in each partition, beside the median and the jobs next to it.
+
+    The jobs are those among which the job has its position: held and dependent ones are left out.
+    """
     for own in priorities.of(job):
-        others, place = priorities.in_partition(own.partition), priorities.place_of(own)
-        near = (own, others[place - 1] if place else None, others[place + 1] if place + 1 < len(others) else None)
+        ranked = [
+            each for each in priorities.in_partition(own.partition) if queue.is_considered(each.job_id, each.partition)
+        ]
+        if own not in ranked:
+            continue
+        place = ranked.index(own)
+        near = (own, ranked[place - 1] if place else None, ranked[place + 1] if place + 1 < len(ranked) else None)
         mine, ahead, behind = ({"priority": each.total, **each.factors} if each else None for each in near)
         names = dict.fromkeys(name for factors in (mine, ahead, behind) if factors for name in factors)
         rows = (
             PriorityRow(
                 factor=name,
                 own=hide_infinite(mine.get(name, 0.0)) if mine else 0.0,
-                median=hide_infinite(priorities.medians(own.partition)[name]),
+                median=hide_infinite(_median(ranked, name)),
                 ahead=hide_infinite(ahead.get(name, 0.0)) if ahead else None,
                 behind=hide_infinite(behind.get(name, 0.0)) if behind else None,
             )
             for name in names
         )
-        yield PriorityTable(partition=own.partition, jobs=len(others), rows=tuple(rows))
+        found = queue.ahead_of(job, own.partition)
+        yield PriorityTable(partition=own.partition, jobs=found.total if found else len(ranked), rows=tuple(rows))
+
+
+def _median(ranked: Sequence[JobPriority], name: str) -> float:
+    return statistics.median(each.total if name == "priority" else each.factors.get(name, 0.0) for each in ranked)
 
 
 _NO_VALUE = 0xFFFFFFFE
@@ -101,13 +116,8 @@ RESOURCE_REASONS = frozenset({"None", "Priority", "Resources"})
 """Reasons of jobs that wait for free resources, and for nothing else."""
 MIN_JOBS = 20
 """Waiting times of fewer jobs are chance."""
-BETTER_RATIO = 0.5
-"""A shape is worth a change if its jobs waited at most this share."""
 MIN_DIFFERENCE_RATIO = 1.5
 MIN_DIFFERENCE_SECONDS = 60.0
-MIN_GAP_SECONDS = 300
-MIN_WAIT_SECONDS = 300.0
-GIB = 1 << 30
 
 WaitsByShape = Mapping[tuple[int, int], WaitingTime]
 
@@ -118,20 +128,29 @@ class FreeNode(NamedTuple):
     gpus: int
 
 
+class PastRun(NamedTuple):
+    """What a run of the same name and size needed; ``node_memory_bytes`` is None where no bound on it is known."""
+
+    run_seconds: float
+    node_memory_bytes: float | None
+    state: str = "COMPLETED"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallerRequest:
-    """One change that would let a job start sooner; None is unchanged, amounts are for the whole job.
+    """What would have been enough for past runs of a job, and is much less than it requests; None is unchanged.
 
-    ``fits_now`` is whether that much is free at this moment; ``waited`` is how long jobs of the new shape waited.
+    ``fits_now`` is whether that much is free at this moment, and the present request is not; ``waited`` is how long
+    jobs of the new shape waited.
     """
 
-    cores: int | None = None
-    nodes: int | None = None
-    memory_bytes: int | None = None
-    gpus: int | None = None
-    time_limit_seconds: int | None = None
-    fits_now: bool = False
-    waited: WaitingTime | None = None
+    runs: int
+    longest_seconds: float
+    highest_memory_bytes: float | None
+    time_limit_seconds: int | None
+    node_memory_bytes: int | None
+    fits_now: bool
+    waited: WaitingTime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,16 +189,50 @@ def summarize_free(job: PendingJob, free: tuple[FreeNode, ...]) -> FreeResources
     )
 
 
+def waits_for_resources(job: PendingJob) -> bool:
+    """Return whether a smaller request may start sooner."""
+    return job.word in RESOURCE_REASONS or job.word.startswith(NODES_DOWN)
+
+
 def suggest_smaller(
-    job: PendingJob, free: tuple[FreeNode, ...], queue: PendingQueue, waits: WaitsByShape, now_seconds: float
-) -> tuple[SmallerRequest, ...]:
-    """Return changes that would let a job start sooner, those that fit now first; only if it waits for resources."""
-    if job.word not in RESOURCE_REASONS and not job.word.startswith(NODES_DOWN):
-        return ()
-    shapes = tuple(_suggest_by_waits(job, waits))
-    if summarize_free(job, free).is_enough:
-        return (*_suggest_gap(job, queue, waits, now_seconds), *shapes)
-    return (*(_with_waits(job, change, waits) for change in _suggest_fitting(job, free)), *shapes)
+    job: PendingJob, past: Sequence[PastRun], free: tuple[FreeNode, ...] | None, waits: WaitsByShape
+) -> SmallerRequest | None:
+    """Return the request that past runs of this name needed, for a job that waits for resources and requests more.
+
+    Those that completed: one that was ended at its time limit or OOM-killed needed an unknown amount more.
+    """
+    completed = [run for run in past if run.state == "COMPLETED"]
+    if not completed or not waits_for_resources(job):
+        return None
+    ends = {run.state for run in past}
+    longest = max(run.run_seconds for run in completed)
+    highest = None if "OUT_OF_MEMORY" in ends else _highest_memory(completed)
+    requested = job.memory_bytes / max(1, job.nodes) if job.memory_bytes else None
+    limit = None if "TIMEOUT" in ends else _reduce(job.time_limit_seconds, suggest_time_seconds(longest))
+    memory = None if highest is None else _reduce(requested, suggest_memory_bytes(highest))
+    if limit is None and memory is None:
+        return None
+    smaller = job._replace(memory_bytes=memory * max(1, job.nodes)) if memory else job
+    is_free = free is not None and summarize_free(smaller, free).is_enough and not summarize_free(job, free).is_enough
+    return SmallerRequest(
+        runs=len(completed),
+        longest_seconds=longest,
+        highest_memory_bytes=highest,
+        time_limit_seconds=limit,
+        node_memory_bytes=memory,
+        fits_now=is_free,
+        waited=waits.get((find_cores_class(job.cpus), find_limit_class(limit or job.time_limit_seconds))),
+    )
+
+
+def _highest_memory(past: Sequence[PastRun]) -> float | None:
+    """Return the most memory that a run had in use on a node; None unless it is known of each."""
+    known = [run.node_memory_bytes for run in past if run.node_memory_bytes is not None]
+    return max(known) if len(known) == len(past) else None
+
+
+def _reduce(requested: float | None, enough: int) -> int | None:
+    return enough if requested is not None and is_worthwhile(requested, enough) else None
 
 
 def _free_gpus(node: Node) -> int:
@@ -193,95 +246,6 @@ def _need(job: PendingJob) -> FreeNode:
 
 def _fits(node: FreeNode, need: FreeNode) -> bool:
     return node.cores >= need.cores and node.memory_bytes >= need.memory_bytes and node.gpus >= need.gpus
-
-
-def _suggest_fitting(job: PendingJob, free: tuple[FreeNode, ...]) -> Iterator[SmallerRequest]:
-    """Yield changes of one amount, each of which fits now; if none does, a change of several."""
-    need, nodes = _need(job), max(1, job.nodes)
-    fitting = sum(_fits(node, need) for node in free)
-    found = [_scale(need, fitting)] if fitting and nodes > 1 else []
-    if 0 < (cores := _most(free, need, "cores", nodes)) < need.cores:
-        found.append(SmallerRequest(cores=cores * nodes, fits_now=True))
-    if 0 < (memory_bytes := _most(free, need, "memory_bytes", nodes)) < need.memory_bytes:
-        found.append(SmallerRequest(memory_bytes=memory_bytes * nodes, fits_now=True))
-    if 0 < (gpus := _most(free, need, "gpus", nodes)) < need.gpus:
-        found.append(SmallerRequest(gpus=gpus * nodes, fits_now=True))
-    part = None if found else _largest_part(free, need)
-    yield from [_scale(part, 1)] if part else found
-
-
-def _scale(need: FreeNode, nodes: int) -> SmallerRequest:
-    return SmallerRequest(
-        nodes=nodes,
-        cores=need.cores * nodes,
-        memory_bytes=need.memory_bytes * nodes or None,
-        gpus=need.gpus * nodes or None,
-        fits_now=True,
-    )
-
-
-def _most(free: tuple[FreeNode, ...], need: FreeNode, name: str, nodes: int) -> int:
-    """Return how much of one amount is free on enough nodes that have room for all others."""
-    others = need._replace(**{name: 0})
-    amounts = sorted((getattr(node, name) for node in free if _fits(node, others)), reverse=True)
-    most = amounts[nodes - 1] if len(amounts) >= nodes else 0
-    return most // GIB * GIB if name == "memory_bytes" else most
-
-
-def _largest_part(free: tuple[FreeNode, ...], need: FreeNode) -> FreeNode | None:
-    """Return the largest part of one node's request, all amounts in proportion, that fits one node."""
-    shares = [
-        min(
-            1.0,
-            node.cores / need.cores if need.cores else 1.0,
-            node.memory_bytes / need.memory_bytes if need.memory_bytes else 1.0,
-            node.gpus / need.gpus if need.gpus else 1.0,
-        )
-        for node in free
-    ]
-    share = max(shares, default=0.0)
-    part = FreeNode(int(need.cores * share), int(need.memory_bytes * share) // GIB * GIB, int(need.gpus * share))
-    is_complete = part.cores and (part.memory_bytes or not need.memory_bytes) and (part.gpus or not need.gpus)
-    return part if is_complete else None
-
-
-def _suggest_gap(
-    job: PendingJob, queue: PendingQueue, waits: WaitsByShape, now_seconds: float
-) -> Iterator[SmallerRequest]:
-    """Yield a time limit that ends before the next planned start: what the job needs is free until then."""
-    planned = [
-        other.start_seconds
-        for partition in job.partitions
-        for other in queue.planned_in(partition)
-        if other.start_seconds is not None and other.start_seconds > now_seconds and other.job_id != job.job_id
-    ]
-    gap = int(min(planned, default=now_seconds) - now_seconds) // 60 * 60
-    if gap >= MIN_GAP_SECONDS and (job.time_limit_seconds is None or gap < job.time_limit_seconds):
-        yield _with_waits(job, SmallerRequest(time_limit_seconds=gap, fits_now=True), waits)
-
-
-def _suggest_by_waits(job: PendingJob, waits: WaitsByShape) -> Iterator[SmallerRequest]:
-    """Yield a shorter time limit and fewer cores whose jobs waited much less, if there are any."""
-    cores_class, limit_class = find_cores_class(job.cpus), find_limit_class(job.time_limit_seconds)
-    current = waits.get((cores_class, limit_class))
-    if current is None or current.jobs < MIN_JOBS or current.median_seconds < MIN_WAIT_SECONDS:
-        return
-    for shorter in range(limit_class - 1, -1, -1):
-        found = waits.get((cores_class, shorter))
-        if _is_better(found, current):
-            yield SmallerRequest(time_limit_seconds=LIMIT_BOUNDS_SECONDS[shorter], waited=found)
-            return
-
-
-def _is_better(found: WaitingTime | None, current: WaitingTime) -> bool:
-    return (
-        found is not None and found.jobs >= MIN_JOBS and found.median_seconds <= BETTER_RATIO * current.median_seconds
-    )
-
-
-def _with_waits(job: PendingJob, change: SmallerRequest, waits: WaitsByShape) -> SmallerRequest:
-    limit = job.time_limit_seconds if change.time_limit_seconds is None else change.time_limit_seconds
-    return replace(change, waited=waits.get((find_cores_class(change.cores or job.cpus), find_limit_class(limit))))
 
 
 def find_wait(waits: WaitsByShape, size: RequestedSize) -> WaitingTime | None:

@@ -7,27 +7,33 @@ Text from outside is made safe to show here; templates escape it for HTML.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING
 
 from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.jobs.exit_status import LAST_SIGNAL
-from slurmscope.jobs.failure import TITLE as FAILURE
-from slurmscope.jobs.failure import explain_failure, failure_rows
 from slurmscope.jobs.rating import Rating, rate_use, rated_job
 from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.render.energy import energy_rows
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.render.resubmission import describe_resubmission
 from slurmscope.jobs.render.tables import make_node_table, source_sections
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Finding, Subject
+from slurmscope.jobs.rule import Subject
 from slurmscope.jobs.summary import Coverage, FilesystemSummary, JobSummary
 
+if TYPE_CHECKING:
+    from slurmscope.jobs.pending.blockers import PendingExplanation
+
 NONE_REQUESTED = "none requested"
+MEAN_CORES = "Busy cores, mean"
 CONSEQUENCES = "Follows from this:"
 """Heading of what a finding explains, in every rendering."""
 
+UNEVEN_GPUS = 0.1
+"""By how much a GPU is below the mean where a gauge names it."""
 _SHOWN_SHARED_BYTES = 1 << 20
 
 _MEMORY_NOTE = (
@@ -58,16 +64,13 @@ def texts(report: JobReport) -> dict[str, object]:
         "title": title(report),
         "made": format_time(report.made_seconds),
         "facts": facts(report),
-        "failure_title": FAILURE,
-        "failure": failure_rows(report),
-        "findings": findings(report),
         "consequences_title": CONSEQUENCES,
-        "no_findings": no_findings(report),
         "header": describe_resubmission(report),
         "memory": memory_rows(report),
         "memory_note": memory_note(report),
         "cpu": cpu_rows(report),
         "io": io_rows(report),
+        "energy": energy_rows(report),
         "nodes": make_node_table(report),
         "sections": source_sections(report),
         "missing": missing(report),
@@ -96,28 +99,74 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
         LabelledText("GPUs", _gpus(record)),
         *_times(report, zone),
         LabelledText("Restarts", f"{record.restarts}; the numbers are of one run" if record.restarts else ""),
+        LabelledText("Earlier runs", "; ".join(_earlier_runs(report, zone))),
         LabelledText("Submitted as", record.submit_line),
         LabelledText("Directory", record.work_dir),
     )
     return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
 
 
-def pending_rows(report: JobReport) -> tuple[LabelledText, ...]:
-    """Explain why a job is pending, and what its user can do; none for a job that has started or ended."""
+def _earlier_runs(report: JobReport, zone: tzinfo | None) -> Iterator[str]:
+    for run in report.earlier_runs or ():
+        ended = f"was {run.state} after {format_seconds(run.run_seconds)}"
+        yield f"started at {format_time(run.start_seconds, zone)} and {ended}"
+
+
+def pending_rows(
+    report: JobReport, known: PendingExplanation | None = None, zone: tzinfo | None = UTC
+) -> tuple[LabelledText, ...]:
+    """Explain why a job is pending, and what its user can do; none for a job that has started or ended.
+
+    ``known`` is what the queue says now; without it there is only the reason in accounting.
+    """
     record = report.record
     if not record.is_pending:
         return ()
     # Other reports do without it.
     from slurmscope.jobs.pending.reasons import explain_reason
 
-    known = record.reason not in ("", "None")
-    reason = explain_reason(record.reason)
+    word = known.reason if known else record.reason
+    is_known = word not in ("", "None")
+    reason = explain_reason(word)
+    meaning, action = (known.meaning, known.action) if known else (reason.meaning, reason.action)
+    unmet, others = _blocked_by(known)
+    # What is missing may be the reason itself.
+    unmet = "" if unmet == meaning else unmet
+    start = known.start_seconds if known else None
     rows = (
-        LabelledText("Reason", f"{reason.meaning} ({record.reason})" if known else "not in Slurm's accounting yet"),
-        LabelledText("What to do", reason.action.replace("JOBID", str(record.job_id)) if known else ""),
-        LabelledText("Expected start", f"squeue --start --jobs={record.job_id} prints it, and the current reason"),
+        LabelledText(
+            "Reason", f"{meaning.removesuffix('.')} ({word})." if is_known else "not in Slurm's accounting yet"
+        ),
+        LabelledText("Blocked by", unmet),
+        LabelledText("Also needs", others),
+        LabelledText("Position", _positions(known)),
+        LabelledText("What to do", action.replace("JOBID", str(record.job_id)) if is_known else ""),
+        LabelledText(
+            "Expected start",
+            format_time(start, zone)
+            if start is not None
+            else f"not estimated; squeue --start --jobs={record.job_id} prints it as soon as Slurm has one"
+            if known
+            else f"squeue --start --jobs={record.job_id} prints it, and the current reason",
+        ),
     )
     return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
+
+
+def _blocked_by(known: PendingExplanation | None) -> tuple[str, str]:
+    """Return what keeps a job from starting, and what else it needs where that is not known to be met."""
+    blockers = known.blockers if known else ()
+    unmet = " ".join(each.sentence for each in blockers if each.is_met is False)
+    return unmet, " ".join(each.sentence for each in blockers if each.is_met is None)
+
+
+def _positions(known: PendingExplanation | None) -> str:
+    """Format the position in each partition, with what the jobs ahead request."""
+    return "; ".join(
+        f"{each.position:,} of {each.jobs:,} in partition {each.partition}"
+        + (f", behind jobs for {format_some(each.cores_ahead, 'core')}" if each.cores_ahead else "")
+        for each in (known.positions if known else ())
+    )
 
 
 def _federated(record: JobRecord) -> str:
@@ -149,65 +198,6 @@ def gauges(report: JobReport) -> tuple[Gauge, ...]:
         Gauge(label=label, ratio=_finite(ratio), text=text, rating=rate_use(subject, ratio, job))
         for subject, label, ratio, text in rows
     )
-
-
-def findings(report: JobReport) -> tuple[Finding, ...]:
-    """Return findings, worst first, safe to show; their lines are left out where one header replaces them."""
-    ordered = sorted(report.findings, key=lambda finding: finding.severity.rank)
-    return tuple(_shown(finding, has_line=report.resubmission is None) for finding in ordered)
-
-
-def _shown(finding: Finding, *, has_line: bool) -> Finding:
-    return replace(
-        finding,
-        rule=show(finding.rule),
-        title=show(finding.title),
-        explanation=show(finding.explanation),
-        advice=show(finding.advice),
-        suggestion=show(finding.suggestion) if has_line else "",
-        consequences=tuple(_shown(other, has_line=False) for other in finding.consequences),
-    )
-
-
-def no_findings(report: JobReport) -> str:
-    """Explain why there are no findings."""
-    if report.record.start_seconds is None:
-        return "No findings: the job has not run."
-    if report.record.state == "FAILED":
-        failure = explain_failure(report)
-        # An exit code of 1 or 2 is any error.
-        is_named = failure is not None and (bool(failure.exit_signal) or (failure.exit_code or 0) > 2)
-        unexplained = "No findings: what the job used does not explain why it failed."
-        return "No findings about what the job used." if is_named else unexplained
-    if _is_short(report):
-        return _too_short(report)
-    if not report.record.has_ended:
-        return "No findings yet: the job is still running."
-    if report.summary.coverage.is_good:
-        return "No findings: the measurements show nothing to change."
-    return "No findings, but too little was measured to be sure."
-
-
-def is_fine(report: JobReport) -> bool:
-    """Return whether a job has ended without a problem and was measured well enough to say so."""
-    has_worked = report.record.state == "COMPLETED"
-    return has_worked and not report.findings and report.summary.coverage.is_good and not _is_short(report)
-
-
-def _is_short(report: JobReport) -> bool:
-    return report.summary.run_seconds < MIN_JUDGED_SECONDS
-
-
-def _too_short(report: JobReport) -> str:
-    """Give the numbers that were measured, without a judgement."""
-    summary, verb = report.summary, "ran" if report.record.has_ended else "has run"
-    shares = {"CPU": summary.cpu.time.ratio, "memory": summary.memory.ratio, "GPU": summary.gpu.mean_utilization}
-    known = ", ".join(f"{label} {format_ratio(ratio)}" for label, ratio in shares.items() if ratio is not None)
-    text = (
-        f"Too short to judge: the job {verb} for {format_seconds(summary.run_seconds)}, and most rules need "
-        f"{format_seconds(MIN_JUDGED_SECONDS)}."
-    )
-    return f"{text} It used: {known}." if known else text
 
 
 def memory_rows(report: JobReport) -> tuple[LabelledText, ...]:
@@ -242,7 +232,7 @@ def cpu_rows(report: JobReport) -> tuple[LabelledText, ...]:
     return (
         LabelledText("In user code", format_seconds(cpu.user_seconds)),
         LabelledText("In the kernel", format_seconds(cpu.system_seconds)),
-        LabelledText("Busy cores, mean", format_count(cpu.mean_cores)),
+        LabelledText(MEAN_CORES, format_count(cpu.mean_cores)),
         LabelledText("Busy cores, peak", format_count(cpu.peak_cores)),
     )
 
@@ -341,7 +331,9 @@ def _gpu_use(summary: JobSummary, requested: int) -> str:
         return NONE_REQUESTED
     if summary.gpu.mean_utilization is None:
         return NOT_MEASURED
-    text = f"mean of {format_some(requested, 'GPU')}"
+    text, least = f"mean of {format_some(requested, 'GPU')}", summary.gpu.least_utilization
+    if least is not None and summary.gpu.mean_utilization - least >= UNEVEN_GPUS:
+        text += f", the least used {format_ratio(least)}"
     if summary.gpu.held_idle:
         text += f", {summary.gpu.held_idle} never used"
     return text + _caveat(summary.gpu.coverage)

@@ -3,41 +3,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from slurmscope.core.errors import MissingExtraError
 from slurmscope.core.units import NOT_MEASURED
-from slurmscope.jobs.heat_maps import find_heat_maps
+from slurmscope.jobs.charts import choose_charts
+from slurmscope.jobs.heat_maps import find_differing
 from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render import contents
 from slurmscope.jobs.render.contents import Gauge
 from slurmscope.jobs.render.formatting import show
-from slurmscope.jobs.render.svg.charts import render_chart_svg
+from slurmscope.jobs.render.svg.charts import render_chart_svg, render_gauge_svg
 from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Markup, Palette
-from slurmscope.jobs.render.svg.figures import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.jobs.render.svg.heat_map import DARK_SCALE, describe_heat_map, render_heat_map_svg
+from slurmscope.jobs.render.verdict import make_verdict
 from slurmscope.jobs.report import JobReport
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def render_html(report: JobReport, *, url: str = "") -> str:
-    """Return a document with charts that follows the reader's light or dark colour scheme."""
+def render_html(report: JobReport, *, url: str = "", parts: Sequence[JobReport] = ()) -> str:
+    """Return a document with charts that follows the reader's light or dark colour scheme.
+
+    ``parts`` are the other parts of a heterogeneous job.
+    """
+    return _render((report, *parts), url, _pictures, is_short=False)
+
+
+def _pictures(report: JobReport) -> dict[str, object]:
     gauges = [(gauge, _bar(gauge)) for gauge in contents.gauges(report)]
-    charts = [(chart.subject.value, render_chart_svg(chart), show(chart.help)) for chart in report.charts]
-    charts += [(item.name, render_heat_map_svg(item), describe_heat_map(item)) for item in find_heat_maps(report)]
-    cpu = report.summary.cpu
-    figures = [render_use_pie_svg(report)] if cpu.user_seconds is not None else []
-    cores = render_cores_svg(report)
-    return _render(report, url, gauges=gauges, charts=charts, figures=[*figures, *([cores] if cores else [])])
+    charts = [(render_chart_svg(chart), show(chart.help)) for chart in choose_charts(report).shown]
+    charts += [(render_heat_map_svg(item), describe_heat_map(item)) for item in find_differing(report)]
+    return {"gauges": gauges, "charts": charts}
 
 
 def render_mail_html(report: JobReport, *, url: str = "") -> str:
-    """Return the document without charts, small enough for mail programs to show in full."""
-    gauges = [(gauge, "") for gauge in contents.gauges(report)]
-    return _render(report, url, gauges=gauges, charts=(), figures=())
+    """Return the document without charts, small enough for mail programs; what a portal shows is linked instead."""
+
+    def draw_none(report: JobReport) -> dict[str, object]:
+        return {"gauges": [(gauge, "") for gauge in contents.gauges(report)], "charts": ()}
+
+    return _render((report,), url, draw_none, is_short=bool(safe_url(url)))
 
 
 def render_template(name: str, /, **values: object) -> str:
@@ -68,9 +77,19 @@ def safe_url(url: str) -> str:
     return show(url) if url.startswith(("https://", "http://")) else ""
 
 
-def _render(report: JobReport, url: str, **pictures: object) -> str:
-    state = show(report.record.state)
-    return render_template("report.html", state=state, url=safe_url(url), **contents.texts(report), **pictures)
+def _render(
+    reports: Sequence[JobReport], url: str, draw: Callable[[JobReport], dict[str, object]], *, is_short: bool
+) -> str:
+    bodies = [
+        _render_body(report, url, is_short=is_short, is_part=len(reports) > 1, **draw(report)) for report in reports
+    ]
+    texts = contents.texts(reports[0])
+    return render_template("report.html", title=texts["title"], made=texts["made"], bodies=bodies)
+
+
+def _render_body(report: JobReport, url: str, **values: object) -> Markup:
+    texts = {**contents.texts(report), "verdict": make_verdict(report), "state": show(report.record.state)}
+    return Markup(render_template("report_body.html", **texts, url=safe_url(url), **values))
 
 
 def _bar(gauge: Gauge) -> str:

@@ -21,7 +21,7 @@ from slurmscope.jobs.failure import explain_failure
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.render.resubmission import ResubmissionText
 from slurmscope.jobs.report import JobReport, OptionChange, Resubmission
-from slurmscope.jobs.summary import Coverage, GpuSummary, HeldGpu, MemorySummary, OtherGpus, UsedShare
+from slurmscope.jobs.summary import Coverage, EnergySummary, GpuSummary, HeldGpu, MemorySummary, OtherGpus, UsedShare
 from slurmscope.jobs.traced_run import RunReport
 
 _DERIVED: Mapping[type, tuple[str, ...]] = {
@@ -32,6 +32,7 @@ _DERIVED: Mapping[type, tuple[str, ...]] = {
     GpuSummary: ("memory_ratio", "is_shared"),
     HeldGpu: ("memory_ratio",),
     OtherGpus: ("memory_ratio",),
+    EnergySummary: ("total_joules",),
     Coverage: ("is_good",),
     OptionChange: ("line",),
     Resubmission: ("lines", "diff"),

@@ -15,14 +15,15 @@ from types import ModuleType
 
 from slurmscope.core.errors import MissingExtraError, OutputError
 from slurmscope.core.log import escape
-from slurmscope.jobs.heat_maps import find_heat_maps
+from slurmscope.jobs.charts import choose_charts
+from slurmscope.jobs.heat_maps import find_differing
 from slurmscope.jobs.render import contents
 from slurmscope.jobs.render.formatting import show
 from slurmscope.jobs.render.json import as_plain
-from slurmscope.jobs.render.svg.charts import render_chart_svg
+from slurmscope.jobs.render.svg.charts import render_chart_svg, render_gauge_svg
 from slurmscope.jobs.render.svg.elements import LIGHT
-from slurmscope.jobs.render.svg.figures import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.jobs.render.svg.heat_map import describe_heat_map, render_heat_map_svg
+from slurmscope.jobs.render.verdict import make_verdict
 from slurmscope.jobs.report import Chart, JobReport
 from slurmscope.jobs.rule import Severity
 
@@ -30,9 +31,13 @@ _PICTURE = b"""#set page(width: auto, height: auto, margin: 0pt)
 #image(bytes(sys.inputs.picture), format: "svg")"""
 
 
-def render_pdf(report: JobReport) -> bytes:
-    """Return the document: A4, numbered pages, the same bytes for the same report."""
-    return _compile(_template(), {"report": json.dumps(_document(report))}, "pdf", timestamp=report.made_seconds)
+def render_pdf(report: JobReport, parts: Sequence[JobReport] = ()) -> bytes:
+    """Return the document: A4, numbered pages, the same bytes for the same report.
+
+    ``parts`` are the other parts of a heterogeneous job; each begins on a new page.
+    """
+    reports = json.dumps([*map(_document, (report, *parts))])
+    return _compile(_template(), {"reports": reports}, "pdf", timestamp=report.made_seconds)
 
 
 def render_chart_png(chart: Chart, *, width: int = 800, height: int = 320) -> bytes:
@@ -47,7 +52,7 @@ def render_svg_png(svg: str) -> bytes:
 def _document(report: JobReport) -> object:
     colors = {severity.value: LIGHT.of(severity) for severity in Severity}
     pictures = {"gauges": _gauges(report), "charts": _charts(report), "pictures": _pictures(report)}
-    return as_plain({**contents.texts(report), **pictures, "colors": colors})
+    return as_plain({**contents.texts(report), "verdict": make_verdict(report), **pictures, "colors": colors})
 
 
 def _gauges(report: JobReport) -> list[dict[str, object]]:
@@ -64,17 +69,11 @@ def _gauges(report: JobReport) -> list[dict[str, object]]:
 
 
 def _charts(report: JobReport) -> Sequence[tuple[str, str]]:
-    charts = [(render_chart_svg(chart, width=430, height=200), show(chart.help)) for chart in report.charts]
-    if report.summary.cpu.user_seconds is not None:
-        charts.append((render_use_pie_svg(report, width=430, height=200), ""))
-    return charts
+    return [(render_chart_svg(chart, width=430, height=200), show(chart.help)) for chart in choose_charts(report).shown]
 
 
 def _pictures(report: JobReport) -> Sequence[tuple[str, str]]:
-    pictures = [(render_heat_map_svg(item, width=640), describe_heat_map(item)) for item in find_heat_maps(report)]
-    if (report.record.cpus or 0) > 1 and (cores := render_cores_svg(report, width=640)) is not None:
-        pictures.append((cores, "The darker the cell, the busier the core."))
-    return pictures
+    return [(render_heat_map_svg(item, width=640), describe_heat_map(item)) for item in find_differing(report)]
 
 
 def _compile(

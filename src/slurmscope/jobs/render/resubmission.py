@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurmscope.core.units import format_bytes, format_count, format_seconds, format_some
+from slurmscope.core.units import HOUR_SECONDS, format_bytes, format_count, format_seconds, format_some
 from slurmscope.jobs.render.formatting import show
 from slurmscope.jobs.report import ExpectedWait, FreedResources, JobReport, OptionChange, Resubmission
 
 TITLE = "Header for the next run"
-
-_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +65,9 @@ def _freed(freed: FreedResources) -> list[str]:
         (freed.core_seconds, "core-hour"),
         (freed.gpu_seconds, "GPU-hour"),
     )
-    parts = [format_some(_rounded(seconds / _HOUR), unit) for seconds, unit in amounts if seconds]
+    parts = [format_some(_rounded(seconds / HOUR_SECONDS), unit) for seconds, unit in amounts if seconds]
     if freed.memory_byte_seconds:
-        parts.append(f"{format_bytes(freed.memory_byte_seconds / _HOUR)}-hours of memory")
+        parts.append(f"{format_bytes(freed.memory_byte_seconds / HOUR_SECONDS)}-hours of memory")
     listing = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
     return [f"frees {listing} per run"] if parts else []
 

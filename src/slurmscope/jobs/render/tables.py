@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -16,12 +17,7 @@ from slurmscope.core.units import (
     format_seconds,
     format_some,
 )
-from slurmscope.jobs.render.formatting import show
-from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.summary import (
-    HeldGpu,
-    NodeSummary,
-    OtherGpus,
+from slurmscope.jobs.processes import (
     ProcessSummary,
     ProfileComparison,
     ProfileSummary,
@@ -29,8 +25,13 @@ from slurmscope.jobs.summary import (
     TaskProfile,
     TraceDifference,
 )
+from slurmscope.jobs.render.formatting import show
+from slurmscope.jobs.report import JobReport, SiteSection
+from slurmscope.jobs.rules.gpu import describe_fault, describe_xid
+from slurmscope.jobs.summary import GpuFault, GpuWork, HeldGpu, NodeSummary, OtherGpus
 
 MAX_NODE_ROWS = 20
+MAX_FAULTS = 5
 
 _STATISTICS: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (
     ("lowest", min), ("median", median), ("highest", max)
@@ -44,6 +45,8 @@ class TextTable:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    names: int = 3
+    """The first columns, which are words; numbers follow."""
 
 
 def make_node_table(report: JobReport) -> TextTable:
@@ -80,6 +83,7 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeSummary], float | None], Callable[[floa
 
 
 _GPUS_HEAD = ("Node", "GPU", "Model", "Utilization", "Memory, peak", "Size", "Share")
+_MODEL = _GPUS_HEAD.index("Model")
 _WORK_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("SM", "sm_ratio", format_ratio),
     ("Tensor cores", "tensor_ratio", format_ratio),
@@ -94,6 +98,18 @@ _SHARED = (
     "Other jobs share some of these GPUs: the numbers are those of this job; utilization, work and energy are "
     "estimated from its processes."
 )
+_DCGM = "SM, tensor cores and memory bandwidth were measured by dcgm-exporter."
+_BUSY_ALONE = (
+    "These GPUs do not count which of their parts worked, as those from Hopper on do: that a kernel ran does not mean "
+    "that it did much."
+)
+_UNCOUNTED = {
+    "driver": "the driver counts nothing for this device",
+    "mps": "MPS does the work of all its clients in one process",
+    "other_processes": "most of the work on it was done outside of jobs",
+    "process_times": "the driver does not say how long each process used it",
+}
+"""Why the work of a job on a GPU was not counted, by the agent's word for it."""
 _OTHERS = "The last row sums up the remaining GPUs; none of them was less busy than those above."
 
 
@@ -107,13 +123,57 @@ def make_gpu_table(report: JobReport) -> TextTable:
         return *_gpu_numbers(of), *_dashed(*(show_number(getattr(of.work, name)) for _, name, show_number in columns))
 
     rows = tuple((*_names(device), *numbers(device)) for device in gpu.devices)
-    notes = []
+    notes = _fault_notes(gpu.faults)
     if gpu.others is not None:
         rows = (*rows, (format_some(gpu.others.count, "more GPU"), "", "", *numbers(gpu.others)))
         notes.append(_OTHERS)
+    if any(of.work.throttled_seconds for of in measured):
+        columns.append(("Reduced clocks", "", format_seconds))
+        cells = [_throttled(of.work) for of in measured]
+        rows = tuple((*row, cell) for row, cell in zip(rows, cells, strict=True))
     if gpu.is_shared:
         notes.append(_SHARED)
-    return TextTable(head=(*_GPUS_HEAD, *(head for head, _, _ in columns)), rows=rows, note=" ".join(notes))
+    works = [of.work for of in measured]
+    if any(work.busy_ratio is not None for work in works) and all(work.sm_ratio is None for work in works):
+        notes.append(_BUSY_ALONE)
+    if any(of.work.is_from_dcgm for of in measured):
+        notes.append(_DCGM)
+    notes += _uncounted_notes(gpu.devices)
+    head, names = (*_GPUS_HEAD, *(title for title, _, _ in columns)), _MODEL + 1
+    models = {device.model for device in gpu.devices}
+    if len(models) == 1 and "" not in models:
+        # One for all of them needs no column, which would be the widest.
+        notes.insert(0, f"Model: {show(models.pop(), 64)}.")
+        head, rows, names = _without(head, _MODEL), tuple(_without(row, _MODEL) for row in rows), _MODEL
+    return TextTable(head=head, rows=rows, note=" ".join(notes), names=names)
+
+
+def _without(cells: tuple[str, ...], column: int) -> tuple[str, ...]:
+    return cells[:column] + cells[column + 1 :]
+
+
+def _throttled(work: GpuWork) -> str:
+    """List the times at reduced clocks by reason, longest first; reasons may hold at the same time."""
+    known = sorted(((time, reason) for reason, time in work.throttled_seconds.items() if time >= 1), reverse=True)
+    texts = [f"{format_seconds(time)} ({reason.replace('_', ' ')})" for time, reason in known]
+    return show(", ".join(texts), 120) if texts else format_seconds(0.0) if work.throttled_seconds else "–"
+
+
+def _uncounted_notes(devices: Sequence[HeldGpu]) -> list[str]:
+    """Say of which GPUs the work was not counted, and why; words of a newer agent are unknown."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        if device.uncounted in _UNCOUNTED:
+            found[device.uncounted].append(device.gpu if not device.mig else f"{device.gpu} MIG {device.mig}")
+    return [
+        f"The work on GPU {show(', '.join(dict.fromkeys(gpus)), 60)} was not counted: {_UNCOUNTED[reason]}."
+        for reason, gpus in sorted(found.items())
+    ]
+
+
+def _fault_notes(faults: Sequence[GpuFault]) -> list[str]:
+    """Say what each error of a GPU means, in the order of their times."""
+    return [show(f"{describe_fault(fault)}: {describe_xid(fault.xid).meaning}", 300) for fault in faults[:MAX_FAULTS]]
 
 
 def _names(device: HeldGpu) -> tuple[str, str, str]:
@@ -301,5 +361,12 @@ def source_sections(report: JobReport) -> tuple[SourceSection, ...]:
         SourceSection("gpus", "GPUs", make_gpu_table(report)),
         SourceSection("traces", "Traced processes", make_trace_table(report), trace_sentences(report)),
         SourceSection("profile", "Slurm's own samples", make_profile_table(report), profile_sentences(report)),
+        *map(_site_section, report.site_sections),
     )
     return tuple(section for section in sections if section.table.rows)
+
+
+def _site_section(section: SiteSection) -> SourceSection:
+    rows = tuple(tuple(show(cell) for cell in row) for row in section.rows)
+    table = TextTable(head=tuple(show(cell, 40) for cell in section.head), rows=rows, names=1)
+    return SourceSection(f"site-{section.id}", show(section.title), table)

@@ -6,17 +6,23 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING
 
+from slurmscope.jobs.curves import peak
 from slurmscope.jobs.failure import TITLE as FAILURE
 from slurmscope.jobs.failure import failure_rows
 from slurmscope.jobs.rating import Rating
-from slurmscope.jobs.render import contents
+from slurmscope.jobs.render import contents, verdict
 from slurmscope.jobs.render.contents import Gauge
+from slurmscope.jobs.render.energy import energy_rows
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.render.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.jobs.render.tables import SourceSection, make_node_table, source_sections
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Finding, Severity
+
+if TYPE_CHECKING:
+    from slurmscope.jobs.pending.blockers import PendingExplanation
 
 
 def measure(text: str) -> int:
@@ -100,7 +106,7 @@ def draw_sparkline(values: Sequence[float | None], columns: int, marks: str = BL
 
     Where values share a column, their highest counts: a short peak stays visible.
     """
-    peaks = [_highest(values[first:last]) for first, last in _slices(len(values), columns)]
+    peaks = [peak(values[first:last]) for first, last in _slices(len(values), columns)]
     top = max((peak for peak in peaks if peak is not None), default=0.0)
     return "".join(" " if peak is None else marks[_level(peak, top, len(marks))] for peak in peaks)
 
@@ -108,10 +114,6 @@ def draw_sparkline(values: Sequence[float | None], columns: int, marks: str = BL
 def _slices(count: int, columns: int) -> list[tuple[int, int]]:
     width = min(count, max(1, columns))
     return [(count * index // width, count * (index + 1) // width) for index in range(width)]
-
-
-def _highest(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def _level(value: float, top: float, levels: int) -> int:
@@ -133,14 +135,21 @@ _RATED = {
 
 
 def render_text(
-    report: JobReport, *, width: int = 80, use_color: bool = False, url: str = "", zone: tzinfo | None = UTC
+    report: JobReport,
+    *,
+    width: int = 80,
+    use_color: bool = False,
+    url: str = "",
+    zone: tzinfo | None = UTC,
+    known: PendingExplanation | None = None,
 ) -> str:
     """Return the report in lines of at most ``width`` columns, with no escape codes but our own.
 
-    Findings come first. Times are in ``zone``; None is the time zone of this host.
+    Findings come first. Times are in ``zone``; None is the time zone of this host. ``known`` is what the queue says
+    about a pending job.
     """
     page = TextPage(width, use_color=use_color)
-    if why := contents.pending_rows(report):
+    if why := contents.pending_rows(report, known, zone):
         pending = [
             *page.top(contents.title(report)),
             *page.heading("Why it is pending"),
@@ -154,7 +163,7 @@ def render_text(
         *page.top(contents.title(report)),
         *page.failure(failure_rows(report, zone)),
         *page.heading("Findings"),
-        *page.findings(contents.findings(report), contents.no_findings(report)),
+        *page.findings(verdict.findings(report), verdict.no_findings(report)),
         *page.resubmission(describe_resubmission(report)),
         *page.heading("Use of requested resources"),
         *(line for gauge in contents.gauges(report) for line in page.gauge(gauge)),
@@ -167,6 +176,7 @@ def render_text(
         *page.rows(contents.cpu_rows(report)),
         *page.heading("Files"),
         *page.rows(contents.io_rows(report)),
+        *page.energy(report),
         *page.nodes(report),
         *(line for section in source_sections(report) for line in page.source(section)),
         *page.missing(report),
@@ -204,16 +214,25 @@ class TextPage:
             return
         # On a wide terminal the text is right of the bar, on a narrow one below it.
         bar_width = 36 if self.width >= 72 else self.width - len(label) - 2
-        filled = round(max(0.0, min(gauge.ratio, 1.0)) * bar_width)
-        percent = gauge.percent
-        bar = "|" * filled + " " * (bar_width - filled)
-        bar = bar[: bar_width - len(percent) - 1] + " " + percent
-        line = f"{label}[{self._paint(bar, _RATED[gauge.rating])}]"
+        line = f"{label}{self.bar(gauge, bar_width)}"
         if len(label) + bar_width + 4 + measure(gauge.text) <= self.width:
             yield f"{line}  {gauge.text}"
         else:
             yield line
             yield from self._under(" " * len(label), gauge.text)
+
+    def bar(self, gauge: Gauge, columns: int) -> str:
+        """Draw a share with its percentage, in brackets."""
+        filled = round(max(0.0, min(gauge.ratio or 0.0, 1.0)) * columns)
+        percent = gauge.percent
+        bar = "|" * filled + " " * (columns - filled)
+        return f"[{self._paint(bar[: columns - len(percent) - 1] + ' ' + percent, _RATED[gauge.rating])}]"
+
+    def bold(self, text: str) -> str:
+        return self._paint(text, _BOLD)
+
+    def paint_severity(self, text: str, severity: Severity) -> str:
+        return self._paint(text, _COLORS[severity])
 
     def findings(self, found: Sequence[Finding], no_findings: str) -> Iterator[str]:
         if not found:
@@ -239,6 +258,11 @@ class TextPage:
     def sentence(self, text: str) -> Iterator[str]:
         if text:
             yield from self._under("  ", text)
+
+    def energy(self, report: JobReport) -> Iterator[str]:
+        if rows := energy_rows(report):
+            yield from self.heading("Energy")
+            yield from self.rows(rows)
 
     def nodes(self, report: JobReport) -> Iterator[str]:
         table = make_node_table(report)

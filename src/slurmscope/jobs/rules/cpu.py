@@ -35,6 +35,8 @@ from slurmscope.jobs.summary import CpuSummary, JobSummary
 
 MIN_RUNNABLE_THREADS = 2.0
 """With this many runnable threads on one busy core, the threads are bound to it."""
+SERIAL_CORES, SERIAL_PEAK_CORES = (0.85, 1.05), 1.5
+"""A serial program keeps so many cores busy on average, and at most."""
 MIN_COMPARED_SECONDS = 60.0
 """Cores with less CPU time on average are not compared."""
 
@@ -171,7 +173,8 @@ def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
     cpus = summary.record.cpus or 0
     if mean is None or has_gpus(summary) or requested_cores(summary) < 2 or summary.record.node_count > 1:
         return None
-    if not values["min_cores"] <= mean <= values["max_cores"] or (peak is not None and peak > values["max_peak_cores"]):
+    low, high = SERIAL_CORES
+    if not low <= mean <= high or (peak is not None and peak > SERIAL_PEAK_CORES):
         return None
     running, tasks = summary.mean_running_threads or 0.0, step_tasks(summary) or 1
     if running >= max(MIN_RUNNABLE_THREADS, 2 * mean):
@@ -289,12 +292,7 @@ RULES = (
         advice="A serial program does not get faster with more cores. Request one core, or run several instances as a "
         "job array.",
         check=_serial_code,
-        thresholds=(
-            Threshold("min_cores", "count", 0.85, "Lowest mean of busy cores that counts as serial."),
-            Threshold("max_cores", "count", 1.05, "Highest mean of busy cores that counts as serial."),
-            Threshold("max_peak_cores", "count", 1.5, "Highest peak of busy cores that counts as serial."),
-            Threshold("critical_cores", "count", 8.0, "Critical from this many cores."),
-        ),
+        thresholds=(Threshold("critical_cores", "count", 8.0, "Critical from this many cores."),),
         explains=("cpu_idle", "cpu_uneven_over_time", "core_imbalance", "memory_over_requested"),
     ),
     Rule(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.core.units import format_bytes, format_ratio, format_seconds, format_some
+from slurmscope.core.units import GIB, format_bytes, format_ratio, format_seconds, format_some
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds
 from slurmscope.jobs.summary import IoSummary, JobSummary
 
@@ -158,6 +158,6 @@ RULES = (
         needs="open files, and bytes from and to file systems, on every node",
         advice="Work on scratch, which is built for large amounts of data, and copy results back at the end.",
         check=_scratch_unused,
-        thresholds=(Threshold("min_moved_bytes", "bytes", float(1 << 30), "Ignore jobs that read and write less."),),
+        thresholds=(Threshold("min_moved_bytes", "bytes", float(GIB), "Ignore jobs that read and write less."),),
     ),
 )

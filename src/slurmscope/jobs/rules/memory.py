@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds
+from slurmscope.core.units import GIB, format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
     STEP_LIMIT_ADVICE,
@@ -39,7 +39,6 @@ MIN_GROWTH_RATIO = 1.3
 MIN_TMPFS_RATIO = 0.3
 """Shared memory is mentioned from this share of the needed memory on."""
 
-_GIB = float(1 << 30)
 _UNMEASURED_ADVICE = (
     "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
 )
@@ -53,6 +52,9 @@ _UNEVEN_ADVICE = (
 def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
     requested, peak = summary.memory.requested_bytes, memory_peak_bytes(summary.memory)
     if not requested or peak is None or summary.record.state not in SETTLED_STATES or was_oom_killed(summary):
+        return None
+    # No other job gets the memory of whole nodes.
+    if summary.record.options.get("exclusive") == "":
         return None
     is_default = requested <= values["free_bytes_per_core"] * (summary.record.cpus or 0)
     if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < values["min_unused_bytes"]:
@@ -129,12 +131,15 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
     if worst is None or worst[0] < values["min_used_ratio"]:
         return None
     ratio, peak, limit, node, cpus = worst
+    size = fit_node(summary, suggest_memory_bytes(peak))
+    is_more = size > (requested_node_bytes(summary) or limit)
     return Match(
         explanation=f"On {node} the job needed {format_bytes(peak)} of its limit of {format_bytes(limit)} "
         f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}"
         f"{_tmpfs_sentence(summary)}",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
-        suggestion=memory_line_for(summary, fit_node(summary, suggest_memory_bytes(peak)), cpus),
+        suggestion=memory_line_for(summary, size, cpus) if is_more else "",
+        advice="" if is_more else _full_node(summary.node_memory_bytes),
     )
 
 
@@ -194,8 +199,12 @@ def _need_sentence(summary: JobSummary) -> str:
             f"{format_bytes(expected)} per node by its time limit of {format_seconds(summary.time.requested)}."
         )
     if requested and size and suggest_after_oom_bytes(summary) in {None, largest_node_bytes(summary)}:
-        text += f" A node has {format_bytes(size)}: use nodes with more memory, or divide the work between more nodes."
+        text += f" {_full_node(size)}"
     return text
+
+
+def _full_node(size_bytes: float | None) -> str:
+    return f"A node has {format_bytes(size_bytes)}: use nodes with more memory, or divide the work between more nodes."
 
 
 def _growth_sentence(summary: JobSummary) -> str:
@@ -223,6 +232,21 @@ def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
+def _thrashing(summary: JobSummary, values: Thresholds) -> Match | None:
+    rates = summary.memory.refaults_per_second
+    swapped, read = rates.get("anon", 0.0), rates.get("file", 0.0)
+    if swapped + read < values["min_pages_per_second"] or not summary.coverage.is_good:
+        return None
+    is_swap = swapped >= values["min_pages_per_second"]
+    what = "fetched its memory back from swap" if is_swap else "read files again that the kernel had just dropped"
+    return Match(
+        explanation=f"On one node the job {what}, {format_count(swapped if is_swap else read)} pages per second on "
+        "average: what it works on does not fit into its memory.",
+        numbers={"swapped_pages_per_second": swapped, "file_pages_per_second": read},
+        severity=None if is_swap else Severity.INFO,
+    )
+
+
 RULES = (
     Rule(
         id="memory_over_requested",
@@ -236,11 +260,11 @@ RULES = (
             # Older tools mean to warn below 90 %. The margin of a fifth that we suggest would then be too much.
             Threshold("min_used_ratio", "ratio", 0.5, "Report jobs that needed less than this share of the request."),
             Threshold("critical_used_ratio", "ratio", 0.1, "Critical below this share."),
-            Threshold("min_unused_bytes", "bytes", _GIB, "Ignore less unused memory."),
+            Threshold("min_unused_bytes", "bytes", float(GIB), "Ignore less unused memory."),
             Threshold(
                 "free_bytes_per_core",
                 "bytes",
-                _GIB,
+                float(GIB),
                 "Memory per core that is allowed without a finding; set it to the default of your site.",
             ),
         ),
@@ -286,8 +310,22 @@ RULES = (
                 MIN_GROWTH_RATIO,
                 "Report jobs whose memory in the last tenth of the run is this many times that of the middle.",
             ),
-            Threshold("min_peak_bytes", "bytes", _GIB, "Ignore jobs with a lower peak."),
+            Threshold("min_peak_bytes", "bytes", float(GIB), "Ignore jobs with a lower peak."),
             Threshold("warning_used_ratio", "ratio", 0.5, "Warning from this share of the requested memory."),
+        ),
+    ),
+    Rule(
+        id="memory_thrashing",
+        title="The memory was too small for what the job works on",
+        subject=Subject.MEMORY,
+        severity=Severity.WARNING,
+        needs="pages that were reclaimed and read again (Linux 5.9)",
+        advice="Request more memory, or work on less data at once: reading everything again costs more than the rest.",
+        check=_thrashing,
+        thresholds=(
+            Threshold(
+                "min_pages_per_second", "count", 1000.0, "Ignore jobs that read fewer pages again, on each node."
+            ),
         ),
     ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from statistics import fmean
 
-from slurmscope.core.units import format_bytes, format_ratio, format_some
+from slurmscope.core.units import format_bytes, format_rate, format_ratio, format_some
 from slurmscope.jobs.rule import (
     MIN_WORKING_CORES,
     Match,
@@ -19,11 +19,17 @@ from slurmscope.jobs.rule import (
     Thresholds,
     has_gpus,
     step_nodes,
+    step_requests,
+    step_tasks,
 )
-from slurmscope.jobs.suggestions import fewer_nodes_line
+from slurmscope.jobs.suggestions import fewer_nodes_line, submitted_tasks
 from slurmscope.jobs.summary import JobSummary
 
 LISTED_NODES = 5
+IDLE_RATIO = 0.05
+"""A node that did less than this share of the mean was idle."""
+UNUSED_RATIO = 0.01
+"""A network that carried less than this share of what another one did was not used."""
 
 
 def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -38,7 +44,7 @@ def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     behind = sorted((ratio, node) for node, ratio in busy.items() if ratio < values["min_share_ratio"] * mean)
     if not behind:
         return None
-    idle = sum(ratio < values["idle_share_ratio"] * mean for ratio, _ in behind)
+    idle = sum(ratio < IDLE_RATIO * mean for ratio, _ in behind)
     enough = len(busy) - idle
     return Match(
         explanation=f"{len(behind):,} of {format_some(len(busy), 'node')} did much less than the others: "
@@ -49,10 +55,24 @@ def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
             "mean_cores": mean_cores,
             "mean_busy_ratio": mean,
         },
-        suggestion=f"#SBATCH --nodes={enough}" if idle and enough >= step_nodes(summary) else "",
+        suggestion=f"#SBATCH --nodes={enough}" if idle and _can_start(summary, enough, len(busy)) else "",
         severity=Severity.CRITICAL if idle else None,
         without=_with_nodes(summary, busy.keys() - {node for _, node in behind}),
     )
+
+
+def _can_start(summary: JobSummary, nodes: int, of_nodes: int) -> bool:
+    """Return whether every step can start on fewer nodes: each of its tasks needs a core.
+
+    Tasks that were requested by node only become fewer with the nodes, also those of a step that names no number. Where
+    accounting has no submit lines, it is not known whether a step does.
+    """
+    options = summary.record.options
+    by_node = "ntasks-per-node" in options and "ntasks" not in options
+    is_known = by_node and bool(summary.record.submit_line)
+    is_fixed = not is_known or any("ntasks" in request for request, _ in step_requests(summary))
+    tasks = (step_tasks(summary) or 1) if is_fixed else 0
+    return nodes >= step_nodes(summary) and tasks * of_nodes <= (summary.record.cpus or 0) * nodes
 
 
 def _with_nodes(summary: JobSummary, names: Collection[str]) -> JobSummary:
@@ -91,8 +111,8 @@ def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     if not summary.node_cpus or not summary.node_memory_bytes:
         return None
-    by_cores = math.ceil(cpus / max(1.0, summary.node_cpus))
-    by_memory = math.ceil((memory or 0.0) / max(1.0, summary.node_memory_bytes))
+    by_cores = _nodes_for_tasks(summary, cpus, summary.node_cpus)
+    by_memory = math.ceil((memory or 0.0) / summary.node_memory_bytes)
     enough = max(1, by_cores, by_memory)
     if enough > values["max_needed_ratio"] * nodes:
         return None
@@ -105,6 +125,15 @@ def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
+def _nodes_for_tasks(summary: JobSummary, cpus: int, node_cpus: float) -> int:
+    """Return how many nodes the cores fit on; those of a task have to be on one node."""
+    tasks = submitted_tasks(summary)
+    if tasks is None:
+        return math.ceil(cpus / max(1.0, node_cpus))
+    fitting = int(node_cpus // math.ceil(cpus / tasks))
+    return math.ceil(tasks / fitting) if fitting else summary.record.node_count
+
+
 def _node_failed(summary: JobSummary, _values: Thresholds) -> Match | None:
     state = summary.record.state
     if state not in {"NODE_FAIL", "BOOT_FAIL"}:
@@ -113,7 +142,36 @@ def _node_failed(summary: JobSummary, _values: Thresholds) -> Match | None:
     return Match(explanation=f"{what}. The job did not cause this.")
 
 
+def _network_fallback(summary: JobSummary, values: Thresholds) -> Match | None:
+    sent, nodes = summary.sent_bytes, summary.record.node_count
+    fast = [sent[transport] for transport in ("infiniband", "roce", "rdma", "slingshot") if transport in sent]
+    if nodes < 2 or not fast or not summary.run_seconds:
+        return None
+    slow = sent.get("ethernet", 0.0)
+    rate = slow / nodes / summary.run_seconds
+    if rate < values["min_bytes_per_second"] or sum(fast) > UNUSED_RATIO * slow:
+        return None
+    return Match(
+        explanation=f"Each node sent {format_rate(rate)} over Ethernet and next to nothing over its fast network "
+        f"({format_bytes(sum(fast))} in total).",
+        numbers={"ethernet_bytes_per_second": rate, "fast_bytes": sum(fast)},
+    )
+
+
 RULES = (
+    Rule(
+        id="network_fallback",
+        title="The fast network was not used",
+        subject=Subject.NODES,
+        severity=Severity.WARNING,
+        needs="network counters of every node of a multi-node job that was alone on its nodes",
+        advice="Check that the MPI or NCCL library finds the fast network: run it once with I_MPI_DEBUG=5, "
+        "UCX_LOG_LEVEL=info or NCCL_DEBUG=INFO, and look for tcp or NET/Socket in its output.",
+        check=_network_fallback,
+        thresholds=(
+            Threshold("min_bytes_per_second", "bytes", 100e6, "Ignore nodes that sent less over Ethernet, per second."),
+        ),
+    ),
     Rule(
         id="node_failed",
         title="A node failed",
@@ -133,10 +191,7 @@ RULES = (
         needs="CPU time and cores of every node of a multi-node job; no GPUs",
         advice="Check that the program runs on all nodes (start it with srun), and that the work is divided evenly.",
         check=_node_imbalance,
-        thresholds=(
-            Threshold("min_share_ratio", "ratio", 0.5, "Report nodes below this share of the mean."),
-            Threshold("idle_share_ratio", "ratio", 0.05, "Below this share of the mean a node counts as idle."),
-        ),
+        thresholds=(Threshold("min_share_ratio", "ratio", 0.5, "Report nodes below this share of the mean."),),
         explains=("cpu_idle", "core_imbalance", "memory_over_requested", "too_many_nodes"),
     ),
     Rule(

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check how a job used its time limit, from Slurm's accounting alone."""
+"""Check how a job used its time limit, and what it lost at its end."""
 
 from __future__ import annotations
 
-from slurmscope.core.units import format_ratio, format_seconds
+from slurmscope.core.units import format_count, format_ratio, format_seconds
+from slurmscope.jobs.checkpoints import Checkpoints
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, was_suspended
-from slurmscope.jobs.suggestions import is_worthwhile, suggest_time_seconds, time_line
+from slurmscope.jobs.suggestions import is_worthwhile, least_limit_seconds, suggest_time_seconds, time_line
 from slurmscope.jobs.summary import JobSummary
 
 _STUCK_ADVICE = (
@@ -19,7 +20,7 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     if limit - run_seconds < values["min_unused_seconds"] or ratio >= values["min_used_ratio"]:
         return None
-    enough = suggest_time_seconds(run_seconds)
+    enough = max(suggest_time_seconds(run_seconds), least_limit_seconds(summary))
     return Match(
         explanation=f"The time limit was {format_seconds(limit)}; the job ended after {format_seconds(run_seconds)} "
         f"({format_ratio(ratio)}).",
@@ -34,12 +35,13 @@ def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     limit, idle_seconds = summary.time.requested, _stuck_seconds(summary, values["stuck_ratio"])
     after = f" after {format_seconds(limit)}" if limit else ""
+    enough = time_line(suggest_time_seconds(max(limit, summary.run_seconds))) if limit else ""
     stuck = f" It had been idle for the last {format_seconds(idle_seconds)}." if idle_seconds else ""
     return Match(
         explanation=f"Slurm ended the job at its time limit{after}.{stuck}",
         numbers={"limit_seconds": limit} if limit else {},
         # More time does not help a job that hangs.
-        suggestion=time_line(suggest_time_seconds(limit)) if limit and not idle_seconds else "",
+        suggestion="" if idle_seconds else enough,
         advice=_STUCK_ADVICE if idle_seconds else "",
     )
 
@@ -50,6 +52,43 @@ def _stuck_seconds(summary: JobSummary, stuck_ratio: float) -> float:
     if tail is None or was_suspended(summary) or not tail >= stuck_ratio * summary.run_seconds > 0:
         return 0.0
     return tail
+
+
+LOST_STATES = frozenset({"TIMEOUT", "DEADLINE", "NODE_FAIL", "PREEMPTED", "FAILED", "OUT_OF_MEMORY"})
+FASTER = 4
+MOST_WRITING_RATIO = 0.05
+
+
+def _lost_since_checkpoint(summary: JobSummary, values: Thresholds) -> Match | None:
+    checkpoints, cpus = summary.checkpoints, summary.record.cpus
+    if checkpoints is None or summary.record.state not in LOST_STATES or not cpus or was_suspended(summary):
+        return None
+    lost = summary.end_seconds - checkpoints.last_seconds
+    if lost < values["min_lost_seconds"] or lost * cpus < values["min_lost_core_seconds"]:
+        return None
+    return Match(
+        explanation=f"It seems to have written {checkpoints.number:,} checkpoints, one every "
+        f"{format_seconds(checkpoints.interval_seconds)}, and the last one {format_seconds(lost)} before its end: "
+        f"{format_count(lost * cpus / 3600)} core-hours were lost.{_with_more(checkpoints, lost, cpus)}",
+        numbers={
+            "lost_seconds": lost,
+            "lost_core_seconds": lost * cpus,
+            "interval_seconds": checkpoints.interval_seconds,
+        },
+    )
+
+
+def _with_more(checkpoints: Checkpoints, lost: float, cpus: int) -> str:
+    """Return what a shorter interval would have saved, unless most of the time would go into writing."""
+    shorter = max(checkpoints.interval_seconds / FASTER, checkpoints.write_seconds / MOST_WRITING_RATIO)
+    if shorter > checkpoints.interval_seconds / 2 or shorter >= lost:
+        return ""
+    saved = format_count((lost - shorter) * cpus / 3600)
+    cost = checkpoints.write_seconds / shorter - checkpoints.write_seconds / checkpoints.interval_seconds
+    return (
+        f" One every {format_seconds(shorter)} would have saved at least {saved} of them, "
+        f"for {format_ratio(cost)} more time to write."
+    )
 
 
 def _too_short(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -79,6 +118,20 @@ RULES = (
                 0.1,
                 "Do not suggest more time for a job that was idle for this last share of its run.",
             ),
+        ),
+    ),
+    Rule(
+        id="lost_since_checkpoint",
+        title="Work since the last checkpoint was lost",
+        subject=Subject.TIME,
+        severity=Severity.INFO,
+        needs="what the job wrote over time, in regular bursts; it did not complete, and was never suspended",
+        advice="Write checkpoints more often, and one when Slurm announces the end of the job "
+        "(#SBATCH --signal=B:USR1@300).",
+        check=_lost_since_checkpoint,
+        thresholds=(
+            Threshold("min_lost_seconds", "seconds", 1800.0, "Ignore jobs that lost less time."),
+            Threshold("min_lost_core_seconds", "seconds", 36_000.0, "Ignore jobs that lost less CPU time."),
         ),
     ),
     Rule(

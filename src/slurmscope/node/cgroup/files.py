@@ -23,6 +23,7 @@ MICROSECONDS = 1_000_000
 UNKNOWN_FORMAT = "unknown format"
 
 _DEVICE = re.compile(rb"[0-9]{1,10}:[0-9]{1,10}")
+_NUMA_NODE = re.compile(rb" N([0-9]{1,4})=([0-9]{1,19})(?= |$)")
 _PRESSURE_KINDS = {b"some ": "some", b"full ": "full"}
 _IO_KEYS = {b"rbytes": "read_bytes", b"wbytes": "write_bytes", b"rios": "reads", b"wios": "writes"}
 
@@ -197,6 +198,21 @@ def parse_blkio(service_bytes: bytes, serviced: bytes) -> dict[str, BlockUse]:
 def _block_use(found: Mapping[str, Mapping[str, int]]) -> dict[str, BlockUse]:
     # A partly known device would show zeros that were not measured.
     return {device: BlockUse(**numbers) for device, numbers in found.items() if len(numbers) == len(_IO_KEYS)}
+
+
+def name_refaults(counts: Sequence[int | None]) -> dict[str, int]:
+    """Name the pages that were read again, of anonymous memory and of files; kernels before 5.9 lack them."""
+    return {kind: count for kind, count in zip(("anon", "file"), counts, strict=True) if count is not None}
+
+
+def parse_numa(data: bytes, starts: tuple[bytes, ...]) -> dict[int, int]:
+    """Parse ``memory.numa_stat``: the sum of the lines that begin so, for each NUMA node."""
+    found: dict[int, int] = {}
+    for line in data.splitlines():
+        if line.startswith(starts):
+            for name, value in _NUMA_NODE.findall(line):
+                found[int(name)] = found.get(int(name), 0) + int(value)
+    return found
 
 
 def parse_pids(data: bytes) -> list[int]:

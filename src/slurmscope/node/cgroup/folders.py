@@ -6,15 +6,18 @@ from __future__ import annotations
 import itertools
 import os
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurmscope.node.cgroup.files import parse_limit, parse_pids
+from slurmscope.node.cgroup.files import parse_cores, parse_limit, parse_pids
 from slurmscope.node.cgroup.kept_files import MISSING_ERRORS, PAGE, DescriptorBudget, Folder
 from slurmscope.node.cgroup.names import STEPD_FOLDER, ProcessOwners
+from slurmscope.node.kernel_files import read_bytes
 
 LIFETIME_SECONDS = 60.0
+MOST_NUMA_NODES = 64
+NUMA_FILE = "memory.numa_stat"
 
 
 class InheritedLimits:
@@ -54,11 +57,7 @@ class InheritedLimits:
 
 
 def _read(path: str) -> bytes:
-    try:
-        with Path(path).open("rb", buffering=0) as file:
-            return file.read(PAGE) or b""
-    except OSError:
-        return b""
+    return read_bytes(Path(path), PAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +65,7 @@ class SharedState:
     """What all jobs of a tree share.
 
     ``keeps_processes`` allows open descriptors of cgroup.procs (v2 only); ``unneeded`` files are never read.
+    ``numa_nodes`` are by core, empty if there is only one.
     """
 
     budget: DescriptorBudget
@@ -74,6 +74,29 @@ class SharedState:
     owners: ProcessOwners
     clock: Callable[[], float]
     unneeded: frozenset[str] = frozenset()
+    numa_nodes: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def has_numa(self) -> bool:
+        """Return whether memory is read by NUMA node."""
+        return bool(self.numa_nodes) and NUMA_FILE not in self.unneeded
+
+    def split_memory(self, bytes_of: Mapping[int, int], cores: Collection[int] | None) -> dict[str, int]:
+        """Split the memory on NUMA nodes into that of the nodes of some cores (local) and the rest (remote)."""
+        near = {self.numa_nodes.get(core, -1) for core in cores or ()}
+        if not bytes_of or not near or -1 in near:
+            return {}
+        local = sum(size for node, size in bytes_of.items() if node in near)
+        return {"local": local, "remote": sum(bytes_of.values()) - local}
+
+
+def read_numa_nodes(sysfs: Path) -> dict[int, int]:
+    """Read the NUMA nodes by core; none if there is only one."""
+    nodes: dict[int, int] = {}
+    for number in range(MOST_NUMA_NODES):
+        cores = parse_cores(_read(f"{sysfs}/devices/system/node/node{number}/cpulist"))
+        nodes.update(dict.fromkeys(cores or (), number))
+    return nodes if len(set(nodes.values())) > 1 else {}
 
 
 # Slurm needs four levels below a job; users and container runtimes may create more.
@@ -149,6 +172,10 @@ class CgroupFolder:
         """Return the processes in this folder, without those in subfolders."""
         return parse_pids(self._procs.read_list())
 
+    def is_unlisted(self) -> bool:
+        """Return whether the processes could not be listed this time, such as without descriptors left."""
+        return self._procs.name in self.folder.unreadable and not self._procs.is_skipped
+
     def release(self) -> None:
         """Close all descriptors, here and below; the files stay readable."""
         self.folder.release()
@@ -222,10 +249,11 @@ class RereadTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """The process ids of a job: slurmstepd, one per step, and all others."""
+    """The process ids of a job: slurmstepd, one per step, and all others, unless some could not be listed now."""
 
     stepd: tuple[int, ...] = ()
     user: tuple[int, ...] = ()
+    is_complete: bool = True
 
 
 # Takes the path below the job's folder and the processes there; returns those that are slurmstepd.
@@ -236,11 +264,13 @@ def list_members(top: CgroupFolder, pick: PickStepd) -> Members:
     """Return the processes of a job's folder and of all below it."""
     stepd: list[int] = []
     user: list[int] = []
+    is_complete = True
     for cgroup, pids in _read_pids(top):
+        is_complete = is_complete and not cgroup.is_unlisted()
         picked = pick(cgroup.folder.path[len(top.folder.path) :], pids)
         stepd += picked
         user += [pid for pid in pids if pid not in picked] if picked else pids
-    return Members(stepd=tuple(sorted(stepd)), user=tuple(sorted(user)))
+    return Members(stepd=tuple(sorted(stepd)), user=tuple(sorted(user)), is_complete=is_complete)
 
 
 def has_members(top: CgroupFolder) -> bool:
@@ -249,15 +279,16 @@ def has_members(top: CgroupFolder) -> bool:
     A job that we may not read is not a leftover: its unreadable files are reported.
     """
     # slurmstepd is usually in the top folder, and then no other has to be read.
-    return bool(top.pids()) or bool(_read_pids(top)) or bool(top.folder.unreadable)
+    return bool(top.pids()) or any(pids for _, pids in _read_pids(top)) or bool(top.folder.unreadable)
 
 
 def _read_pids(top: CgroupFolder) -> list[tuple[CgroupFolder, list[int]]]:
+    """Return the folders with processes, and those in which something cannot be read."""
     for _ in range(2):
         if not top.refresh():
             return []
         cgroups = list(top.walk())
-        found = [(cgroup, pids) for cgroup in cgroups if (pids := cgroup.pids())]
+        found = [(cgroup, pids) for cgroup in cgroups if (pids := cgroup.pids()) or cgroup.folder.unreadable]
         # A step that ended meanwhile may have been followed by another: read once more.
         if not any(cgroup.folder.is_gone for cgroup in cgroups):
             break

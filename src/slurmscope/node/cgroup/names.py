@@ -17,7 +17,11 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from slurmscope.node.job_use import JobKey
+from slurmscope.node.kernel_files import HangGuard, read_bytes
 
 SCOPE_SUFFIX = "slurmstepd.scope"
 STEPD_FOLDER = "slurm"
@@ -84,6 +88,60 @@ def parse_slurm_folder(name: str) -> str | None:
     return None
 
 
+# Users own parts of this slice and may call a folder there whatever they like.
+_USERS_SLICE = "user.slice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlace:
+    """The job in whose cgroup a process runs, by job ID or by SLUID; without both it is in no job."""
+
+    job_id: int | None = None
+    sluid: str = ""
+    node_name: str = ""
+
+    @property
+    def is_in_job(self) -> bool:
+        return self.job_id is not None or bool(self.sluid)
+
+
+def parse_place(cgroup: bytes) -> ProcessPlace:
+    """Parse ``/proc/PID/cgroup``: the first hierarchy with a job folder counts."""
+    # Not splitlines: users name the cgroups below their own, and the kernel refuses the line feed only.
+    for line in cgroup.decode("utf-8", "replace").split("\n"):
+        path = line.split(":", 2)[-1]
+        if (place := _parse_path(path)) is not None:
+            return place
+    return ProcessPlace()
+
+
+def _parse_path(path: str) -> ProcessPlace | None:
+    folders = path.strip("/").split("/")
+    if folders[0] == _USERS_SLICE:
+        return None
+    for position in range(1, len(folders)):
+        name = parse_job(folders[position])
+        if name is None:
+            continue
+        node_name = parse_scope(folders[position - 1])
+        if position > 1 and parse_uid(folders[position - 1]) is not None:
+            node_name = parse_slurm_folder(folders[position - 2])
+        if node_name is not None:
+            return ProcessPlace(job_id=name.job_id, sluid=name.sluid, node_name=node_name)
+    return None
+
+
+def job_of(place: ProcessPlace | None, jobs: Iterable[JobKey]) -> JobKey | None:
+    """Find the job in whose cgroup a process is; a SLUID distinguishes two runs of a job."""
+    if place is None or not place.is_in_job:
+        return None
+    for key in jobs:
+        is_same = key.sluid == place.sluid if place.sluid else key.job_id == place.job_id
+        if is_same and key.node_name == place.node_name:
+            return key
+    return None
+
+
 TITLE = re.compile(rb"slurmstepd: \[([0-9]{1,10})\.[^\]\0]{1,64}\]")
 REAL_UID = re.compile(rb"^Uid:\s+([0-9]{1,10})\s", re.MULTILINE)
 MOST_BYTES = 1 << 20
@@ -94,8 +152,10 @@ MAX_PROCESSES = 16
 class ProcessOwners:
     """Read the files of a process that identify its job and user."""
 
-    def __init__(self, procfs_root: Path) -> None:
+    def __init__(self, procfs_root: Path, guard: HangGuard | None = None) -> None:
+        """Without a guard, a process whose files hang blocks the caller."""
         self._root = procfs_root
+        self._guard = guard
         self._trusted_uids = (0, os.geteuid())
 
     def find_stepd(self, pids: Iterable[int]) -> int | None:
@@ -123,8 +183,5 @@ class ProcessOwners:
         return int(match[1]) if match else None
 
     def _read(self, pid: int, name: str) -> bytes:
-        try:
-            with (self._root / str(pid) / name).open("rb", buffering=0) as file:
-                return file.read(MOST_BYTES) or b""
-        except OSError:
-            return b""
+        read = partial(read_bytes, self._root / str(pid) / name, MOST_BYTES)
+        return self._guard.run_for(pid, read, b"") if self._guard else read()

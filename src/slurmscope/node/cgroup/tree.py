@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from slurmscope.core.errors import SourceError
 from slurmscope.node.cgroup.folders import InheritedLimits, SharedState
@@ -18,6 +19,7 @@ from slurmscope.node.cgroup.names import ProcessOwners
 from slurmscope.node.cgroup.v1 import V1Finder, V1JobFolders
 from slurmscope.node.cgroup.v2 import V2Finder, V2JobFolders
 from slurmscope.node.job_use import JobKey
+from slurmscope.node.kernel_files import HangGuard
 
 STANDARD_ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = frozenset({"blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids"})
@@ -116,16 +118,19 @@ def _read(path: Path) -> str | None:
 class CgroupTree:
     """Find jobs and keep their files open between scans. Not thread-safe."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - by keyword
         self,
         layout: CgroupLayout,
         procfs_root: Path = Path("/proc"),
         *,
         descriptors: int = 0,
         unneeded: frozenset[str] = frozenset(),
+        numa_nodes: Mapping[int, int] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
+        guard: HangGuard | None = None,
     ) -> None:
-        """Set how many descriptors may stay open, other files are opened for each read; and files never to read.
+        """Set how many descriptors may stay open, other files are opened for each read; files never to read,
+        and the NUMA nodes by core, none if there is only one.
 
         ``stale`` is the number of cgroups without a process at the last scan.
         """
@@ -133,7 +138,7 @@ class CgroupTree:
         self.stale = 0
         self._clock = clock
         self._budget = DescriptorBudget(descriptors)
-        self._owners = ProcessOwners(procfs_root)
+        self._owners = ProcessOwners(procfs_root, guard)
         self._hierarchies = {name: str(path) for name, path in layout.hierarchies.items()}
         self._shared = SharedState(
             budget=self._budget,
@@ -142,6 +147,7 @@ class CgroupTree:
             owners=self._owners,
             clock=clock,
             unneeded=unneeded,
+            numa_nodes=numa_nodes,
         )
         self._finder = self._open_finder()
         self._entries: dict[str, JobEntry] = {}

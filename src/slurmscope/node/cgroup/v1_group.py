@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurmscope.node.cgroup.files import (
     NANOSECONDS,
@@ -18,12 +18,14 @@ from slurmscope.node.cgroup.files import (
     count_of,
     in_units,
     line_keys,
+    name_refaults,
     parse_blkio,
     parse_core_seconds,
     parse_cores,
+    parse_numa,
     parse_number,
 )
-from slurmscope.node.cgroup.folders import FOLDER_SECONDS, CgroupFolder, RereadTimer, SharedState
+from slurmscope.node.cgroup.folders import FOLDER_SECONDS, NUMA_FILE, CgroupFolder, RereadTimer, SharedState
 from slurmscope.node.cgroup.kept_files import Batch, DescriptorBudget, Folder, KeptFile
 from slurmscope.node.job_use import BlockUse, CgroupUse, CpuUse, MemoryUse
 
@@ -105,21 +107,27 @@ class _Counters:
 # the folders below did, and the processes of a job are all below it.
 FILES = {
     "cpuacct.usage": "cpuacct",
-    "cpuacct.stat": "cpuacct",
-    "cpuacct.usage_percpu": "cpuacct",
-    "cpu.stat": "cpu",
     "memory.usage_in_bytes": "memory",
     "memory.stat": "memory",
     "memory.max_usage_in_bytes": "memory",
     "memory.kmem.usage_in_bytes": "memory",
-    "pids.current": "pids",
     "blkio.throttle.io_service_bytes_recursive": "blkio",
     "blkio.throttle.io_serviced_recursive": "blkio",
+}
+# And those that stay the same while no process runs, as do the counts of memory events.
+FILES_OF_RUNNING = {
+    "cpuacct.stat": "cpuacct",
+    "cpuacct.usage_percpu": "cpuacct",
+    "cpu.stat": "cpu",
+    "pids.current": "pids",
 }
 TIME_KEYS = line_keys("user", "system")
 THROTTLING_KEYS = line_keys("nr_periods", "nr_throttled", "throttled_time")
 # The keys without "total" count one folder only, and the processes of a job are all below it.
-MEMORY_KEYS = line_keys("total_cache", "total_rss", "total_shmem", "total_mapped_file", "total_swap")
+MEMORY_KEYS = line_keys(
+    "total_cache", "total_rss", "total_shmem", "total_mapped_file", "total_workingset_refault_anon",
+    "total_workingset_refault_file", "total_swap",
+)  # fmt: skip
 SELDOM_FILES = {
     "cpuset.effective_cpus": "cpuset",
     "cpuset.cpus": "cpuset",
@@ -127,7 +135,10 @@ SELDOM_FILES = {
     "memory.memsw.limit_in_bytes": "memory",
     "pids.max": "pids",
 }
-CONTROLLERS = frozenset((*FILES.values(), *SELDOM_FILES.values()))
+# With the folders below, in pages.
+NUMA_KINDS = (b"hierarchical_anon=", b"hierarchical_file=")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+CONTROLLERS = frozenset((*FILES.values(), *FILES_OF_RUNNING.values(), *SELDOM_FILES.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +149,7 @@ class _SeldomRead:
     memory_limit: int | None = None
     swap_limit: int | None = None
     pids_limit: int | None = None
+    numa_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 class V1Group:
@@ -157,11 +169,14 @@ class V1Group:
         self._folders: dict[str, Folder] = {}
         self._files: dict[str, KeptFile] = {}
         self._batch = Batch(shared.budget, [None] * len(FILES))
+        self._batch_of_running = Batch(shared.budget, [None] * len(FILES_OF_RUNNING))
         self._seldom_files: dict[str, KeptFile] = {}
         self._cpuset: Folder | None = None
         self._memory_cgroup: CgroupFolder | None = None
         self._events: MemoryEvents | None = None
         self._seldom = _SeldomRead()
+        self._texts: tuple[list[bytes], list[bytes]] = ([], [])
+        self._last: CgroupUse | None = None
         self._is_closed = False
 
     def read(self) -> CgroupUse | None:
@@ -172,17 +187,31 @@ class V1Group:
         if self._timer.is_due() or not self._folders:
             self._find_folders()
             self._seldom = self._read_seldom()
-        texts = self._batch.read()
-        events = self._events.read() if self._events else {}
+            self._last = None
+        texts, last = self._batch.read(), self._last
+        if last is not None and texts[0] and texts[0] == self._texts[0][0]:
+            of_running, events = self._texts[1], last.memory.events
+        else:
+            of_running, events = self._batch_of_running.read(), self._events.read() if self._events else {}
         unreadable = self._check_folders()
         if unreadable is None:
             return None
+        both = (texts, of_running)
+        if last is None or both != self._texts or events != last.memory.events or unreadable or last.unreadable:
+            self._texts, self._last = both, self._parse(texts, of_running, events, unreadable)
+        return self._last
+
+    def _parse(
+        self, texts: list[bytes], of_running: list[bytes], events: Mapping[str, int], unreadable: Mapping[str, str]
+    ) -> CgroupUse:
         parser = CheckedParser()
+        usage, *memory = texts[:5]
+        *cpu, pids = of_running
         return CgroupUse(
-            cpu=self._parse_cpu(parser, *texts[:4]),
-            memory=self._parse_memory(parser, *texts[4:8], events=events),
-            block=self._parse_block(*texts[9:]),
-            pids=parser.number("pids.current", texts[8]),
+            cpu=self._parse_cpu(parser, usage, *cpu),
+            memory=self._parse_memory(parser, *memory, events=events),
+            block=self._parse_block(*texts[5:]),
+            pids=parser.number("pids.current", pids),
             pids_limit=self._seldom.pids_limit,
             unreadable={**unreadable, **parser.malformed},
         )
@@ -239,7 +268,7 @@ class V1Group:
         *,
         events: Mapping[str, int],
     ) -> MemoryUse:
-        cache, rss, shmem, mapped, swap = parser.counts("memory.stat", stat, MEMORY_KEYS)
+        cache, rss, shmem, mapped, *refaults, swap = parser.counts("memory.stat", stat, MEMORY_KEYS)
         return MemoryUse(
             current_bytes=parser.number("memory.usage_in_bytes", usage),
             anon_bytes=rss,
@@ -252,6 +281,8 @@ class V1Group:
             limit_bytes=self._seldom.memory_limit,
             swap_limit_bytes=self._seldom.swap_limit,
             events=events,
+            refaults=name_refaults(refaults),
+            numa_bytes=self._seldom.numa_bytes,
         )
 
     def _parse_block(self, service_bytes: bytes, serviced: bytes) -> Mapping[str, BlockUse]:
@@ -261,13 +292,17 @@ class V1Group:
         for folder in self._folders.values():
             if folder.retry():
                 self._batch.reset()
+                self._batch_of_running.reset()
         memory, both = self._limit("memory.limit_in_bytes"), self._limit("memory.memsw.limit_in_bytes")
+        cores = parse_cores(self._read("cpuset.effective_cpus")) or parse_cores(self._read("cpuset.cpus"))
+        pages = parse_numa(self._read(NUMA_FILE), NUMA_KINDS)
         return _SeldomRead(
-            cores=parse_cores(self._read("cpuset.effective_cpus")) or parse_cores(self._read("cpuset.cpus")),
+            cores=cores,
             memory_limit=memory,
             # v1 limits memory and swap together; the difference is what v2 calls the limit of swap.
             swap_limit=None if memory is None or both is None else max(0, both - memory),
             pids_limit=self._limit("pids.max"),
+            numa_bytes=self._shared.split_memory({node: n * PAGE_BYTES for node, n in pages.items()}, cores),
         )
 
     def _read(self, name: str) -> bytes:
@@ -295,13 +330,18 @@ class V1Group:
     def _open_files(self, new: Mapping[str, Folder]) -> None:
         self._folders.update(new)
         self._cpuset = self._folders.get("cpuset")
-        for name, controller in FILES.items():
+        for name, controller in (*FILES.items(), *FILES_OF_RUNNING.items()):
             if controller in new and name not in self._shared.unneeded:
                 self._files[name] = new[controller].open_file(name)
         for name, controller in SELDOM_FILES.items():
             if controller in new:
                 self._seldom_files[name] = new[controller].seldom_file(name)
+        # Of steps and tasks it is not read.
+        has_numa = self._shared.has_numa and self._relative == self._job
+        if has_numa and "memory" in new:
+            self._seldom_files[NUMA_FILE] = new["memory"].seldom_file(NUMA_FILE)
         self._batch = Batch(self._shared.budget, [self._files.get(name) for name in FILES])
+        self._batch_of_running = Batch(self._shared.budget, [self._files.get(name) for name in FILES_OF_RUNNING])
         if "memory" in new:
             self._memory_cgroup = CgroupFolder(new["memory"].path, self._shared)
             self._events = MemoryEvents(self._memory_cgroup, self._shared.budget, self._shared.clock)

@@ -14,12 +14,15 @@ from slurmscope.node.cgroup.files import (
     count_of,
     in_units,
     line_keys,
+    name_refaults,
     parse_cores,
     parse_counts,
     parse_io,
+    parse_numa,
     parse_pressure,
 )
 from slurmscope.node.cgroup.folders import (
+    NUMA_FILE,
     CgroupFolder,
     Members,
     RereadTimer,
@@ -40,6 +43,7 @@ from slurmscope.node.cgroup.job import (
 from slurmscope.node.cgroup.kept_files import PAGE, Batch, Folder, Memo
 from slurmscope.node.cgroup.names import USER_FOLDER, parse_scope
 from slurmscope.node.job_use import CgroupUse, CpuUse, MemoryUse
+from slurmscope.node.kernel_files import read_bytes
 
 PRESSURES = ("cpu", "memory", "io")
 FILES = (
@@ -53,9 +57,12 @@ FILES = (
     "io.stat",
     "pids.current",
 )
+NUMA_KINDS = (b"anon ", b"file ")
 SIZES = {"memory.stat": 2 * PAGE, "io.stat": 4 * PAGE}
 CPU_KEYS = line_keys("usage_usec", "user_usec", "system_usec", "nr_periods", "nr_throttled", "throttled_usec")
-MEMORY_KEYS = line_keys("anon", "file", "kernel", "shmem", "file_mapped")
+MEMORY_KEYS = line_keys(
+    "anon", "file", "kernel", "shmem", "file_mapped", "workingset_refault_anon", "workingset_refault_file"
+)
 
 
 class V2Group:
@@ -79,13 +86,27 @@ class V2Group:
         self._own_cores = [folder.seldom_file(name) for name in _cpuset_names(folder.path, top)]
         self._limit_of: dict[str, int | None] = {}
         self._cores: tuple[int, ...] | None = None
+        # Of steps and tasks it is not read.
+        has_numa = shared.has_numa and folder.path == top
+        self._numa_file = folder.seldom_file(NUMA_FILE) if has_numa else None
+        self._numa_bytes: dict[str, int] = {}
+        self._split_memory = shared.split_memory
+        self._texts: list[bytes] = []
+        self._last: CgroupUse | None = None
 
     def read(self) -> CgroupUse | None:
         if self._timer.is_due():
             self._read_seldom()
-        cpu, current, stat, peak, swap, events, *pressures, io, pids = self._batch.read()
+            self._last = None
+        texts = self._batch.read()
         if self._folder.was_replaced() or self._folder.is_gone:
             return None
+        if self._last is None or texts != self._texts or self._folder.unreadable or self._last.unreadable:
+            self._texts, self._last = texts, self._parse(texts)
+        return self._last
+
+    def _parse(self, texts: list[bytes]) -> CgroupUse:
+        cpu, current, stat, peak, swap, events, *pressures, io, pids = texts
         parser = CheckedParser()
         return CgroupUse(
             cpu=self._parse_cpu(parser, cpu),
@@ -119,7 +140,7 @@ class V2Group:
     def _parse_memory(
         self, parser: CheckedParser, current: bytes, stat: bytes, peak: bytes, swap: bytes, events: bytes
     ) -> MemoryUse:
-        anon, file, kernel, shmem, mapped = parser.counts("memory.stat", stat, MEMORY_KEYS)
+        anon, file, kernel, shmem, mapped, *refaults = parser.counts("memory.stat", stat, MEMORY_KEYS)
         return MemoryUse(
             current_bytes=parser.number("memory.current", current),
             anon_bytes=anon,
@@ -132,6 +153,8 @@ class V2Group:
             limit_bytes=self._limit_of["memory.max"],
             swap_limit_bytes=self._limit_of["memory.swap.max"],
             events=self._parse_events(events),
+            refaults=name_refaults(refaults),
+            numa_bytes=self._numa_bytes,
         )
 
     def _join_pressures(self, texts: list[bytes]) -> dict[tuple[str, str], float]:
@@ -151,6 +174,8 @@ class V2Group:
         # it has no allocation.
         is_bound = any(file.read().strip() for file in self._own_cores)
         self._cores = parse_cores(self._effective_cores.read()) if is_bound else None
+        if self._numa_file is not None:
+            self._numa_bytes = self._split_memory(parse_numa(self._numa_file.read(), NUMA_KINDS), self._cores)
 
 
 def _parse_pressure(name: str, text: bytes) -> dict[tuple[str, str], float]:
@@ -204,7 +229,8 @@ class V2Finder:
                 enabled.update((scope / "cgroup.subtree_control").read_text("ascii").split())
             except (OSError, UnicodeDecodeError):
                 continue
-            has_pressure = has_pressure or _has_pressure(scope / "cpu.pressure")
+            # With psi=0 the file may exist, but reading it fails.
+            has_pressure = has_pressure or bool(parse_pressure(read_bytes(scope / "cpu.pressure", PAGE)))
         # The CPU time of v2 needs no controller.
         known = {name: name in enabled for name in ("cpuset", "memory", "io", "pids")}
         return {"cpu": bool(self._scopes), **known, "pressure": has_pressure}
@@ -229,15 +255,6 @@ class V2Finder:
 
     def _parent(self, scope: str, node_name: str) -> JobParent:
         return JobParent(path=scope, relative=scope.removeprefix(f"{self._root}/"), node_name=node_name)
-
-
-def _has_pressure(file: Path) -> bool:
-    """Return whether the kernel measures pressure: with psi=0 the file may exist, but reading it fails."""
-    try:
-        with file.open("rb", buffering=0) as opened:
-            return bool(parse_pressure(opened.read(PAGE) or b""))
-    except OSError:
-        return False
 
 
 class V2JobFolders:

@@ -23,9 +23,9 @@ import enum
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
-from slurmscope.node.gpu.records import Gpu, GpuProcess, Gpus, ProcessPlace
+from slurmscope.node.cgroup.names import job_of
+from slurmscope.node.gpu.records import Gpu, GpuProcess, Gpus, Vendor
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 
 JOB_GPUS = "SLURM_JOB_GPUS"
@@ -89,12 +89,20 @@ def resolve(word: str, gpus: Sequence[Gpu], numbering: Numbering) -> Gpu | None:
         return None
     number = int(word)
     by_index = _only(gpu for gpu in gpus if gpu.index == number)
-    by_minor = _only(gpu for gpu in gpus if gpu.minor == number)
+    by_minor = _by_minor(number, gpus)
     if numbering is Numbering.INDEX:
         return by_index
     if numbering is Numbering.MINOR:
         return by_minor
     return by_index if by_index is by_minor else None
+
+
+def _by_minor(number: int, gpus: Sequence[Gpu]) -> Gpu | None:
+    """Find a GPU by its device file; render nodes, which begin at 128, are counted from 0 by Slurm."""
+    if all(gpu.vendor is Vendor.NVIDIA for gpu in gpus):
+        return _only(gpu for gpu in gpus if gpu.minor == number)
+    ordered = sorted((gpu for gpu in gpus if gpu.minor is not None), key=lambda gpu: gpu.minor or 0)
+    return ordered[number] if number < len(ordered) else None
 
 
 def _is_of_this_node(environment: Mapping[str, str]) -> bool:
@@ -140,10 +148,12 @@ class GpuHold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMapping:
-    """Every pair of job and GPU, and the number of unresolved GPU names by job."""
+    """Every pair of job and GPU, the number of unresolved GPU names by job, and the jobs, of which some have ended."""
 
     holds: tuple[GpuHold, ...] = ()
     unresolved: Mapping[JobKey, int] = field(default_factory=dict)
+    running: frozenset[JobKey] = frozenset()
+    ended: frozenset[JobKey] = frozenset()
 
 
 def map_gpus(gpus: Gpus, jobs: NodeJobs, numbering: Numbering = Numbering.AUTO) -> GpuMapping:
@@ -158,18 +168,8 @@ def map_gpus(gpus: Gpus, jobs: NodeJobs, numbering: Numbering = Numbering.AUTO) 
         for key, of_job in claims.items()
         if (claim := of_job.get(Source.ENVIRONMENT)) is not None and claim.unresolved
     }
-    return GpuMapping(holds=holds, unresolved=unresolved)
-
-
-def job_of(place: ProcessPlace | None, jobs: Iterable[JobKey]) -> JobKey | None:
-    """Find the job in whose cgroup a process is; a SLUID distinguishes two runs of a job."""
-    if place is None or not place.is_in_job:
-        return None
-    for key in jobs:
-        is_same = key.sluid == place.sluid if place.sluid else key.job_id == place.job_id
-        if is_same and key.node_name == place.node_name:
-            return key
-    return None
+    ended = frozenset(job.key for job in jobs.jobs if job.has_ended)
+    return GpuMapping(holds=holds, unresolved=unresolved, running=frozenset(running), ended=ended)
 
 
 def _claims(
@@ -300,7 +300,7 @@ def _sum_up(uses: Sequence[HeldGpuUse]) -> JobGpuUse:
     ratios = [use.utilization_ratio for use in uses if use.utilization_ratio is not None]
     return JobGpuUse(
         memory_bytes=sum(memory) if len(memory) == len(uses) else None,
-        utilization_ratio=fmean(ratios) if len(ratios) == len(uses) else None,
+        utilization_ratio=sum(ratios) / len(ratios) if ratios and len(ratios) == len(uses) else None,
     )
 
 

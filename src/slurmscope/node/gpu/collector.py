@@ -7,8 +7,9 @@
     jobs_gpu_held_idle{slurm_job="4711",slurm_node="n17",gpu="1",mig=""} 1
     jobs_gpu_held_memory_bytes{slurm_job="4711",slurm_node="n17",gpu="0",mig=""} 3.2e+10
 
-``gpu`` is the nvidia-smi index; ``mig`` is the GPU instance and compute instance of a MIG device ("3/0"), empty for
-a whole GPU. Values that a device does not report have no series; a node without a driver has no GPU series.
+``gpu`` is the nvidia-smi index, or the number by PCI address; ``mig`` is the GPU instance and compute instance of a MIG
+device ("3/0"), empty for a whole GPU. Values that a device does not report have no series; a node without a driver has
+no GPU series.
 
 Their units are percent and MiB; ``gpuid`` and ``gpu`` are both the nvidia-smi index, so the metrics can be joined.
 """
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from slurmscope.core.settings import choice
+from slurmscope.core.units import MIB
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge, info
 from slurmscope.node.gpu.attribution import (
@@ -30,13 +32,13 @@ from slurmscope.node.gpu.attribution import (
     map_gpus,
     sum_up_jobs,
 )
-from slurmscope.node.gpu.counter_metrics import METRICS as COUNTER_METRICS
-from slurmscope.node.gpu.counter_metrics import PAIR, device_counters, job_counters
+from slurmscope.node.gpu.counters import METRICS as COUNTER_METRICS
+from slurmscope.node.gpu.counters import PAIR, device_counters, job_counters
+from slurmscope.node.gpu.faults import METRICS as FAULT_METRICS
+from slurmscope.node.gpu.faults import fault_families
 from slurmscope.node.gpu.records import Gpu, GpuReason, Gpus, JobGpuCounters
 from slurmscope.node.job_metrics import JOB, job_labels
 from slurmscope.node.job_use import JobKey, NodeJobs
-
-MEBIBYTE = 1 << 20
 
 USED = compat_gauge("jobs_gpus_used", "Always 1: GPU allocated to the job.", *JOB, "gpuid")
 COMPAT_TEMPERATURE = compat_gauge("temperature_gpu", "Temperature of the GPU in degrees Celsius.", "gpu")
@@ -67,9 +69,9 @@ def compat_families(gpus: Iterable[Gpu], holds: Iterable[GpuHold], host_name: st
     yield Family(COMPAT_TEMPERATURE, _values((gpu, gpu.temperature_celsius) for gpu in whole))
     yield Family(COMPAT_UTILIZATION, _values((gpu, _times(gpu.utilization_ratio, 100)) for gpu in whole))
     yield Family(COMPAT_MEMORY_UTILIZATION, _values((gpu, _times(gpu.memory_utilization_ratio, 100)) for gpu in whole))
-    yield Family(MEMORY_TOTAL, _values((gpu, _times(gpu.memory_size_bytes, 1 / MEBIBYTE)) for gpu in whole))
-    yield Family(MEMORY_FREE, _values((gpu, _times(gpu.memory_free_bytes, 1 / MEBIBYTE)) for gpu in whole))
-    yield Family(COMPAT_MEMORY_USED, _values((gpu, _times(gpu.memory_used_bytes, 1 / MEBIBYTE)) for gpu in whole))
+    yield Family(MEMORY_TOTAL, _values((gpu, _times(gpu.memory_size_bytes, 1 / MIB)) for gpu in whole))
+    yield Family(MEMORY_FREE, _values((gpu, _times(gpu.memory_free_bytes, 1 / MIB)) for gpu in whole))
+    yield Family(COMPAT_MEMORY_USED, _values((gpu, _times(gpu.memory_used_bytes, 1 / MIB)) for gpu in whole))
 
 
 def _values(pairs: Iterable[tuple[Gpu, float | None]]) -> dict[Labels, float]:
@@ -101,7 +103,8 @@ UTILIZATION = gauge(
 )
 MEMORY_UTILIZATION = gauge(
     "gpu_memory_utilization_ratio",
-    "Share of time in which GPU memory was read or written (0 to 1), mean since the reading before.",
+    "Share of time in which GPU memory was read or written (0 to 1), roughly: the mean of a gauge that is read every "
+    "few seconds. gpu_dram_active_seconds_total is exact.",
     "gpu",
     "mig",
 )
@@ -109,14 +112,17 @@ MEMORY_SIZE = gauge("gpu_memory_size_bytes", "Total memory of the GPU.", "gpu", 
 MEMORY_USED = gauge("gpu_memory_used_bytes", "Used memory of the GPU.", "gpu", "mig")
 POWER = gauge("gpu_power_watts", "Power draw of the GPU.", "gpu", "mig")
 ENERGY = counter(
-    "gpu_energy_joules_total", "Energy used by the GPU since the driver was loaded; polled less often.", "gpu", "mig"
+    "gpu_energy_joules_total",
+    "Energy used by the GPU since the driver was loaded (AMD: since the agent started); polled less often.",
+    "gpu",
+    "mig",
 )
 TEMPERATURE = gauge("gpu_temperature_celsius", "Core temperature of the GPU.", "gpu", "mig")
 PROCESSES = gauge("gpu_processes", "Processes with a context on the GPU.", "gpu", "mig")
 
 UNAVAILABLE = gauge(
     "gpu_source_unavailable",
-    "Always 1: GPU data source (nvml, devices) that cannot be used, and the reason; absent without a driver.",
+    "Always 1: GPU data source (nvml, devices, fdinfo) that cannot be used, and the reason; absent without a driver.",
     "source",
     "reason",
 )
@@ -164,7 +170,7 @@ JOB_UTILIZATION = gauge(
 METRICS = (
     INFO, READABLE, UTILIZATION, MEMORY_UTILIZATION, MEMORY_SIZE, MEMORY_USED, POWER, ENERGY, TEMPERATURE, PROCESSES,
     UNAVAILABLE, HELD, IDLE, HELD_INFO, HELD_JOBS, HELD_MEMORY_SIZE, HELD_MEMORY, HELD_UTILIZATION, DISPUTED, CLAIM,
-    UNRESOLVED, JOB_MEMORY, JOB_UTILIZATION, *COUNTER_METRICS,
+    UNRESOLVED, JOB_MEMORY, JOB_UTILIZATION, *COUNTER_METRICS, *FAULT_METRICS,
 )  # fmt: skip
 
 
@@ -191,6 +197,7 @@ def collect(options: GpusOptions, *, gpus: Gpus, node_jobs: NodeJobs) -> Iterato
     yield Family(READABLE, {(str(gpu.index),): float(gpu.problem is None) for gpu in whole})
     yield from _device_families(readable)
     yield from device_counters({_labels(gpu): gpu for gpu in readable})
+    yield from fault_families(gpus.faults, readable, lambda key: job_labels(key, node_jobs.host_name))
     mapping = map_gpus(gpus, node_jobs, Numbering(options.slurm_numbers))
     yield from _job_families(mapping, node_jobs.host_name)
     yield from job_counters(_label_counters(gpus, node_jobs.host_name))
@@ -274,7 +281,7 @@ def _info_labels(gpu: Gpu) -> Labels:
 COLLECTOR = Collector(
     name="gpus",
     role=Role.NODE,
-    help="NVIDIA GPUs of the node, the jobs they are allocated to, and allocated but idle GPUs.",
+    help="GPUs of the node, the jobs they are allocated to, and allocated but idle GPUs.",
     needs=("gpus", "node_jobs"),
     metrics=(*METRICS, *COMPAT_METRICS),
     collect=collect,

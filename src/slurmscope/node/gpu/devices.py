@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.node.gpu.records import Gpu, GpuReason
+from slurmscope.node.gpu.records import Gpu, GpuReason, Vendor
 from slurmscope.node.job_use import JobKey
 
 MOST_PROGRAMS = 64
@@ -79,7 +79,7 @@ def _query(folder: int) -> list[int]:
 
 
 def _read_instructions(descriptor: int) -> bytes:
-    """Ask twice: how long the program is, then for its text."""
+    """Query twice: how long the program is, then for its text."""
     size = _INFO.unpack_from(_read_info(descriptor, 0, 0))[4]
     if not 0 < size <= MOST_PROGRAM_BYTES:
         raise OSError(errno.EPERM if size == 0 else errno.E2BIG, "the kernel does not show the program")
@@ -229,6 +229,7 @@ def _load(code: int, context: bytes, offset: int) -> int:
 
 
 GPU_MAJOR = 195
+RENDER_MAJOR = 226
 LIST_LIMIT_BYTES = 64 * 1024
 KEEP_SECONDS = 60.0
 
@@ -274,13 +275,13 @@ class GpuDevices:
         now = self._clock()
         before, self._known = self._known, {}
         for key, cgroup in cgroups.items() if devices else ():
-            asked_at, allowed = before.get(key, (None, None))
-            if asked_at is None or now - asked_at >= KEEP_SECONDS:
-                asked_at, allowed = now, self._ask(cgroup, devices)
-            self._known[key] = (asked_at, allowed)
+            read_at, allowed = before.get(key, (None, None))
+            if read_at is None or now - read_at >= KEEP_SECONDS:
+                read_at, allowed = now, self._read_allowed(cgroup, devices)
+            self._known[key] = (read_at, allowed)
         return {key: allowed for key, (_, allowed) in self._known.items() if allowed is not None}
 
-    def _ask(self, cgroup: Path, devices: Mapping[str, Device]) -> frozenset[str] | None:
+    def _read_allowed(self, cgroup: Path, devices: Mapping[str, Device]) -> frozenset[str] | None:
         try:
             return self._allowed_by_list(cgroup, devices)
         except FileNotFoundError:
@@ -309,7 +310,8 @@ class GpuDevices:
     def _device(self, gpu: Gpu) -> Device | None:
         """Return the numbers of the device file of a GPU, or of the one that grants a MIG instance."""
         if not gpu.parent_uuid:
-            return None if gpu.minor is None else (GPU_MAJOR, gpu.minor)
+            major = GPU_MAJOR if gpu.vendor is Vendor.NVIDIA else RENDER_MAJOR
+            return None if gpu.minor is None else (major, gpu.minor)
         if gpu.minor is None:
             return None
         folder = self._procfs_root / "driver/nvidia/capabilities" / f"gpu{gpu.minor}" / "mig"
@@ -318,8 +320,8 @@ class GpuDevices:
             majors = (self._procfs_root / "devices").read_text("ascii", "replace")
         except (OSError, UnicodeDecodeError):
             return None
-        minor, major = _CAPABILITY_MINOR.search(text), _CAPABILITY_MAJOR.search(majors)
-        return (int(major[1]), int(minor[1])) if major and minor else None
+        minor, found = _CAPABILITY_MINOR.search(text), _CAPABILITY_MAJOR.search(majors)
+        return (int(found[1]), int(minor[1])) if found and minor else None
 
 
 def allowed_by_list(text: str, devices: Mapping[str, Device]) -> frozenset[str] | None:

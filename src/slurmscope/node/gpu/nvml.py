@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask NVIDIA's driver about GPUs, in a child process that may hang or crash without harm.
+"""Query NVIDIA's driver about GPUs, in a child process that may hang or crash without harm.
 
 The child runs a closed-source library, so its answer is validated like any external input.
 """
@@ -9,27 +9,33 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from slurmscope.core.errors import SourceError
 from slurmscope.core.log import escape, fields
-from slurmscope.node.gpu.records import DRIVER_SIGNS, Gpu, GpuCounters, GpuProcess, GpuReason
+from slurmscope.core.own_files import module_command
+from slurmscope.node.gpu.records import (
+    DRIVER_SIGNS,
+    DriverSample,
+    Gpu,
+    GpuCounters,
+    GpuProcess,
+    GpuReason,
+    XidEvent,
+    with_means,
+)
 
 logger = logging.getLogger(__name__)
 
-
-# -P keeps the current folder out of the search for modules: it is not ours.
-CHILD = (sys.executable, "-P", "-m", "slurmscope.node.gpu.nvml_child")
+CHILD = module_command("slurmscope.node.gpu.nvml_child")
 ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
 
 _BLOCK_BYTES = 64 * 1024
@@ -146,15 +152,7 @@ TEXT_LIMIT = 200
 _MOST = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlSample:
-    """One answer; ``taken_at`` is in seconds since boot."""
-
-    taken_at: float
-    devices: tuple[Gpu, ...]
-
-
-def decode(line: bytes) -> NvmlSample:
+def decode(line: bytes) -> DriverSample:
     """Decode an answer; raise NvmlUnavailable when it reports an error or is invalid."""
     try:
         answer = json.loads(line)
@@ -169,7 +167,9 @@ def decode(line: bytes) -> NvmlSample:
     devices = answer.get("devices")
     if taken_at is None or not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
         raise _malformed("it has no devices")
-    return NvmlSample(taken_at=taken_at, devices=tuple(_gpu(device) for device in devices))
+    return DriverSample(
+        taken_at=taken_at, devices=tuple(_gpu(device) for device in devices), xids=_xids(answer.get("xids"))
+    )
 
 
 def _gpu(device: Mapping[str, Any]) -> Gpu:
@@ -198,22 +198,22 @@ def _gpu(device: Mapping[str, Any]) -> Gpu:
         power_watts=_scaled(device.get("power_milliwatts"), 1000),
         energy_joules=_scaled(device.get("energy_millijoules"), 1000),
         throttled_seconds=_scaled_values(device.get("throttled_nanoseconds"), 10**9),
+        health=_scaled_values(device.get("health"), 1),
         temperature_celsius=_number(device.get("temperature_celsius")),
-        processes=_processes(device.get("processes")),
+        processes=_processes(device.get("processes"), device.get("mps")),
         counters=_counters(device.get("counters")),
     )
 
 
-def _with_means(gpu: Gpu, earlier: Gpu | None) -> Gpu:
-    """Add the utilization since an earlier reading; that of before, if nothing was counted in between."""
-    if gpu.counters is None:
-        return gpu
-    passed = gpu.counters.since(earlier.counters if earlier else None)
-    if passed.seconds <= 0 and earlier is not None:
-        passed_by = earlier.utilization_ratio, earlier.memory_utilization_ratio
-    else:
-        passed_by = passed.mean("busy"), passed.mean("memory_busy")
-    return replace(gpu, utilization_ratio=passed_by[0], memory_utilization_ratio=passed_by[1])
+def _xids(found: object) -> tuple[XidEvent, ...]:
+    """Return the errors that were reported; an invalid entry affects only itself."""
+    events = []
+    for entry in found if isinstance(found, list) else ():
+        uuid, xid, at, instance = entry if isinstance(entry, list) and len(entry) == 4 else (None,) * 4
+        number, at_seconds = _whole(xid), _scaled(at, 1)
+        if _text(uuid) and number is not None and at_seconds is not None:
+            events.append(XidEvent(uuid=_text(uuid), xid=number, at_seconds=at_seconds, gpu_instance=_whole(instance)))
+    return tuple(events)
 
 
 def _counters(found: object) -> GpuCounters | None:
@@ -234,9 +234,11 @@ def _scaled_values(found: object, divisor: int) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _processes(listed: object) -> tuple[GpuProcess, ...] | None:
-    pairs = _pairs(listed)
-    return None if pairs is None else tuple(GpuProcess(pid=pid, memory_bytes=_whole(value)) for pid, value in pairs)
+def _processes(listed: object, mps: object) -> tuple[GpuProcess, ...] | None:
+    if (pairs := _pairs(listed)) is None:
+        return None
+    clients = set(map(_whole, mps)) if isinstance(mps, list) else set()
+    return tuple(GpuProcess(pid=pid, memory_bytes=_whole(value), is_mps_client=pid in clients) for pid, value in pairs)
 
 
 def _pairs(listed: object) -> list[tuple[int, object]] | None:
@@ -264,7 +266,8 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or abs(value) >= _MOST:
+    # Not math.isfinite, which raises for a whole number of 400 digits; nothing compares with one that is not a number.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_MOST < value < _MOST:
         return None
     return float(value)
 
@@ -329,7 +332,7 @@ class NvmlReader:
         """Return the process id of the child; None while there is none."""
         return None if self._process is None or self._process.is_gone else self._process.pid
 
-    def read(self) -> NvmlSample:
+    def read(self) -> DriverSample:
         """Read all GPUs now; raise NvmlUnavailable with the cause, during a pause with that of the last failure."""
         if self._process is None and not any(sign.exists() for sign in self._driver_signs):
             # No GPUs: the child is not even started.
@@ -337,12 +340,12 @@ class NvmlReader:
         if self._failure is not None and self._must_rest():
             raise NvmlUnavailable(*self._failure)
         try:
-            sample = self._ask(self._running())
+            sample = self._query(self._running())
         except NvmlUnavailable as failure:
             self._fail(failure)
             raise
         self._recover(sample.devices)
-        devices = tuple(_with_means(gpu, self._earlier.get(gpu.uuid)) for gpu in sample.devices)
+        devices = tuple(with_means(gpu, self._earlier.get(gpu.uuid)) for gpu in sample.devices)
         self._earlier = {gpu.uuid: gpu for gpu in devices if gpu.counters is not None}
         return replace(sample, devices=devices)
 
@@ -363,7 +366,7 @@ class NvmlReader:
             self._started_at = self._energy_at = self._clock()
         return self._process
 
-    def _ask(self, process: NvmlProcess) -> NvmlSample:
+    def _query(self, process: NvmlProcess) -> DriverSample:
         is_energy_due = self._clock() >= self._energy_at
         if is_energy_due:
             self._energy_at = self._clock() + self._energy_seconds
@@ -375,9 +378,8 @@ class NvmlReader:
     def _fail(self, failure: NvmlUnavailable) -> None:
         if self._failure is None or self._failure[0] is not failure.why:
             level = logging.INFO if failure.why in _QUIET else logging.WARNING
-            logger.log(
-                level, "GPUs cannot be read", extra=fields(failure.reason, reason=failure.reason, error=str(failure))
-            )
+            facts = fields(failure.reason, reason=failure.reason, error=str(failure))
+            logger.log(level, "GPUs cannot be read", extra=facts)
         if self._process is not None and failure.why is GpuReason.TIMEOUT:
             self._process.end()
         else:

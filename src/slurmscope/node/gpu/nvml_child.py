@@ -27,10 +27,17 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slurmscope.node.gpu.nvml_counters import COUNT_SECONDS, SHORTEST_SECONDS, DeviceCounters
+from slurmscope.node.gpu.nvml_counters import (
+    COUNT_SECONDS,
+    NO_VALUE,
+    SHORTEST_SECONDS,
+    DeviceCounters,
+    Health,
+    read_throttles,
+)
 
 MOST_DEVICES = 128
 MOST_PROCESSES = 2048
@@ -50,13 +57,10 @@ _REASONS = {
     10: "timeout",
 }
 _CORE_SENSOR = 0
-# "Not available" of 64-bit values, which some fields give with a code of success.
-_NO_VALUE = 1 << 63
-# Fields of nvml.h: nanoseconds for which a reason held clocks down, since the driver was loaded.
-_THROTTLES = {
-    74: "power_cap", 75: "thermal", 77: "board_limit", 79: "reliability", 269: "software_thermal",
-    270: "hardware_thermal", 271: "power_brake",
-}  # fmt: skip
+_XID_EVENT = 8
+_NO_INSTANCE = 0xFFFFFFFF
+MOST_EVENTS = 256
+"""Errors kept between two answers; a GPU that reports more is broken in a way that the first ones show."""
 
 
 def reason_of(code: int) -> str:
@@ -73,16 +77,22 @@ class Sampler:
         self._constants: dict[str, dict[str, object]] = {}
         self._slow: dict[str, dict[str, object]] = {}
         self._counters: dict[str, DeviceCounters] = {}
+        self._event_set = self._get("nvmlEventSetCreate")
+        self._health = Health(nvml, self._get)
+        self._registered: dict[int | None, str] = {}
+        self._xids: list[tuple[str, int, float, int | None]] = []
 
     def count(self) -> None:
         """Count what all devices did since the last time; one that fails affects only itself."""
         for index in range(min(self._nvml.nvmlDeviceGetCount(), MOST_DEVICES)):
-            with contextlib.suppress(self._nvml.NVMLError):
+            with contextlib.suppress(self._nvml.NVMLError, ValueError):
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
                 uuid = self._nvml.nvmlDeviceGetUUID(handle)
                 gpu = {"uuid": uuid, **self._constants_of(uuid, handle), "index": index}
+                self._register(handle, uuid)
                 if self._read_instances(handle, gpu) is None:
-                    self._count(uuid, handle, self._processes(handle))
+                    self._count(uuid, handle, self._processes(handle), is_due=True)
+        self._take_events()
 
     def sample(self, *, with_energy: bool) -> dict[str, object]:
         """Read all devices; ``taken_at`` is the time since boot before the first process was listed.
@@ -95,16 +105,38 @@ class Sampler:
         for index in range(min(self._nvml.nvmlDeviceGetCount(), MOST_DEVICES)):
             try:
                 devices += self._read_gpu(index, with_energy=with_energy)
-            except self._nvml.NVMLError as error:
-                devices.append({"index": index, "problem": reason_of(error.value)})
-        self._forget_all_but({device.get("uuid") for device in devices})
-        return {"taken_at": taken_at, "devices": devices}
+            except (self._nvml.NVMLError, ValueError) as error:  # or text of a board that is none
+                devices.append({"index": index, "problem": _reason(error)})
+        self._forget_all_but({device.get("uuid"): "counters" in device for device in devices})
+        self._take_events()
+        xids, self._xids = self._xids, []
+        return {"taken_at": taken_at, "devices": devices, "xids": xids}
 
-    def _forget_all_but(self, uuids: set[object]) -> None:
-        """Drop what is known of instances that were removed: they come and go for years."""
+    def _register(self, handle: Any, uuid: str) -> None:
+        """Register for the errors of a device; an ordinary user may."""
+        key = ctypes.cast(handle, ctypes.c_void_p).value
+        if self._event_set is not None and key not in self._registered:
+            self._registered[key] = uuid
+            self._get("nvmlDeviceRegisterEvents", handle, _XID_EVENT, self._event_set)
+
+    def _take_events(self) -> None:
+        """Take the errors that were reported since the last time; of a lost GPU only its handle is known."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            while self._event_set is not None and len(self._xids) < MOST_EVENTS:
+                event = self._nvml.nvmlEventSetWait_v2(self._event_set, 0)
+                uuid = self._registered.get(ctypes.cast(event.device, ctypes.c_void_p).value)
+                instance = None if event.gpuInstanceId == _NO_INSTANCE else event.gpuInstanceId
+                if uuid is not None and event.eventType == _XID_EVENT:
+                    self._xids.append((uuid, event.eventData, time.time(), instance))
+
+    def _forget_all_but(self, uuids: Mapping[object, bool]) -> None:
+        """Drop what is known of instances that were removed: they come and go for years.
+
+        So are counters of a GPU that was cut into instances: what these do must not count for the whole one later.
+        """
         self._constants = {uuid: known for uuid, known in self._constants.items() if uuid in uuids}
         self._slow = {uuid: values for uuid, values in self._slow.items() if uuid in uuids}
-        for uuid in self._counters.keys() - uuids:
+        for uuid in self._counters.keys() - {uuid for uuid, is_counted in uuids.items() if is_counted}:
             self._counters.pop(uuid).close()
 
     def _read_gpu(self, index: int, *, with_energy: bool) -> list[dict[str, object]]:
@@ -116,6 +148,7 @@ class Sampler:
             gpu["has_instances"] = True
         else:
             gpu["processes"] = processes = self._processes(handle)
+            gpu["mps"] = self._clients(handle)
             gpu["counters"] = self._count(uuid, handle, processes)
         gpu |= self._memory(handle)
         gpu["power_milliwatts"] = self._get("nvmlDeviceGetPowerUsage", handle)
@@ -123,27 +156,26 @@ class Sampler:
         if with_energy:
             self._slow[uuid] = {
                 "energy_millijoules": self._get("nvmlDeviceGetTotalEnergyConsumption", handle),
-                "throttled_nanoseconds": self._throttled(handle),
+                "throttled_nanoseconds": read_throttles(self._get, handle),
+                "health": self._health.read(uuid, handle),
             }
         return [gpu | self._slow.get(uuid, {}), *(instances or ())]
 
     def _count(
-        self, uuid: str, handle: Any, processes: list[list[int | None]] | None, gpu_instance: int | None = None
+        self,
+        uuid: str,
+        handle: Any,
+        processes: list[list[int | None]] | None,
+        gpu_instance: int | None = None,
+        *,
+        is_due: bool = False,
     ) -> dict[str, object]:
         """Count one device, and return its totals; its first count starts it."""
         now = time.monotonic()
         if uuid not in self._counters:
             self._counters[uuid] = DeviceCounters(self._nvml, self._get, handle, now, gpu_instance=gpu_instance)
-        self._counters[uuid].count(now, [pid for pid, _ in processes or () if pid is not None])
+        self._counters[uuid].count(now, [pid for pid, _ in processes or () if pid is not None], is_due=is_due)
         return self._counters[uuid].describe()
-
-    def _throttled(self, handle: Any) -> dict[str, int]:
-        found = self._get("nvmlDeviceGetFieldValues", handle, list(_THROTTLES)) or ()
-        return {
-            _THROTTLES[field.fieldId]: field.value.ullVal
-            for field in found
-            if field.nvmlReturn == 0 and field.value.ullVal < _NO_VALUE
-        }
 
     def _read_instances(self, handle: Any, parent: dict[str, object]) -> list[dict[str, object]] | None:
         """Read the MIG instances; None for a GPU that is not cut into any."""
@@ -170,6 +202,7 @@ class Sampler:
             "gpu_instance": self._get("nvmlDeviceGetGpuInstanceId", handle),
             "compute_instance": self._get("nvmlDeviceGetComputeInstanceId", handle),
             "processes": self._processes(handle),
+            "mps": self._clients(handle),
             **self._memory(handle),
         }
 
@@ -191,7 +224,7 @@ class Sampler:
         if not found:
             return {}
         sizes = {"memory_size_bytes": found.total, "memory_used_bytes": found.used, "memory_free_bytes": found.free}
-        return {name: size for name, size in sizes.items() if size < _NO_VALUE}
+        return {name: size for name, size in sizes.items() if size < NO_VALUE}
 
     def _temperature(self, handle: Any) -> object:
         found = self._get("nvmlDeviceGetTemperatureV", handle, _CORE_SENSOR)
@@ -202,16 +235,22 @@ class Sampler:
         found: dict[int, int | None] = {}
         is_known = False
         for kind in ("Compute", "Graphics", "MPSCompute"):
-            name = f"nvmlDeviceGet{kind}RunningProcesses"
-            listed = self._get(f"{name}_v3", handle)
-            listed = self._get(f"{name}_v2", handle) if listed is None else listed
+            listed = self._running(kind, handle)
             is_known = is_known or listed is not None
             for process in (listed or ())[:MOST_PROCESSES]:
                 memory = process.usedGpuMemory
-                is_measured = memory is not None and memory < _NO_VALUE
+                is_measured = memory is not None and memory < NO_VALUE
                 # The same process may have several contexts; each list has its total memory.
                 found[process.pid] = max(memory, found.get(process.pid) or 0) if is_measured else found.get(process.pid)
         return [[pid, memory] for pid, memory in sorted(found.items())] if is_known else None
+
+    def _clients(self, handle: Any) -> list[int]:
+        """List the processes whose work the driver attributes to the server of MPS."""
+        return [process.pid for process in (self._running("MPSCompute", handle) or ())[:MOST_PROCESSES]]
+
+    def _running(self, kind: str, handle: Any) -> Any:
+        listed = self._get(f"nvmlDeviceGet{kind}RunningProcesses_v3", handle)
+        return self._get(f"nvmlDeviceGet{kind}RunningProcesses_v2", handle) if listed is None else listed
 
     def _get(self, name: str, *arguments: Any) -> Any:
         """Call a function; None where the device, the driver or the binding does not have it or refuses it."""
@@ -223,6 +262,8 @@ class Sampler:
         except self._nvml.NVMLError as error:
             if error.value in _DEVICE_FAILURES:
                 raise
+            return None
+        except UnicodeDecodeError:
             return None
 
 
@@ -313,15 +354,20 @@ def _commands() -> Iterator[tuple[float, list[str]]]:
     """
     poller = select.poll()
     poller.register(sys.stdin, select.POLLIN)
-    idle_seconds = IDLE_SECONDS
+    idle_seconds, due = IDLE_SECONDS, 0.0
     while True:
-        if not poller.poll(1000 * COUNT_SECONDS if idle_seconds < IDLE_SECONDS else None):
+        # Readings, however frequent, move no count.
+        left = max(0.0, due - time.monotonic()) if idle_seconds < IDLE_SECONDS else None
+        if not poller.poll(None if left is None else 1000 * left):
             idle_seconds += COUNT_SECONDS
+            due = time.monotonic() + COUNT_SECONDS
             yield COUNT_TIMEOUT_SECONDS, []
             continue
         line = sys.stdin.buffer.readline(LINE_LIMIT_BYTES)
         if not line:
             return
+        if idle_seconds >= IDLE_SECONDS:
+            due = time.monotonic() + COUNT_SECONDS
         idle_seconds = 0.0
         seconds, *command = line.decode("ascii").split()
         yield float(seconds), command

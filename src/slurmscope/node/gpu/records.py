@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from slurmscope.node.cgroup.names import ProcessPlace
 from slurmscope.node.job_use import JobKey
+
+
+class Vendor(enum.Enum):
+    """Whose driver a GPU has."""
+
+    NVIDIA = "nvidia"
+    AMD = "amd"
+    INTEL = "intel"
 
 
 class GpuReason(enum.Enum):
@@ -30,19 +39,6 @@ class GpuReason(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessPlace:
-    """The job in whose cgroup a process runs, by job ID or by SLUID; without both it is in no job."""
-
-    job_id: int | None = None
-    sluid: str = ""
-    node_name: str = ""
-
-    @property
-    def is_in_job(self) -> bool:
-        return self.job_id is not None or bool(self.sluid)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
     """One process that has a context on a GPU; ``place`` is None if it could not be determined."""
 
@@ -50,6 +46,11 @@ class GpuProcess:
     memory_bytes: int | None = None
     uid: int | None = None
     place: ProcessPlace | None = None
+    is_mps_client: bool = False
+
+
+NO_SOURCE = "none"
+"""The source of counters where a driver counts nothing for a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +83,62 @@ class GpuCounters:
         return None if total is None or self.seconds <= 0 else min(1.0, round(total / self.seconds, 4))
 
 
+class Absence(enum.Enum):
+    """Why a job has no counters of a GPU that it holds."""
+
+    NONE = ""
+    DRIVER = "driver"
+    """The driver does not count what this device does."""
+    MPS = "mps"
+    """Jobs share the GPU through a server, to which the driver attributes the work of all of them."""
+    OTHER_PROCESSES = "other_processes"
+    """Jobs share the GPU, and processes outside of jobs did most of the work."""
+    PROCESS_TIMES = "process_times"
+    """Jobs share the GPU, and the driver does not report how long each process used it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGpuCounters:
-    """What one job did on one GPU, by name: seconds, bytes, or joules of ``energy``."""
+    """What one job did on one GPU, by name: seconds, bytes, or joules of ``energy``; or why that is not known."""
 
     totals: Mapping[str, float] = field(default_factory=dict)
     is_estimate: bool = False
+    absence: Absence = Absence.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidEvent:
+    """One error that the driver reported; ``gpu_instance`` is set if it hit that MIG instance only."""
+
+    uuid: str
+    xid: int
+    at_seconds: float
+    gpu_instance: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """How often an error happened, and the Unix time of the last one."""
+
+    count: int = 0
+    last_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFaults:
+    """The errors of GPUs by index, MIG instance and Xid, those of jobs likewise, and lost GPUs by index and UUID."""
+
+    xids: Mapping[tuple[str, str, int], Fault] = field(default_factory=dict)
+    job_xids: Mapping[tuple[JobKey, str, str, int], Fault] = field(default_factory=dict)
+    lost: Mapping[tuple[str, str], bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU or MIG instance.
 
-    ``index`` is the nvidia-smi index, ``minor`` that of the device file; those of the parent for an instance.
+    ``index`` is the nvidia-smi index, ``minor`` that of the device file; those of the parent for an instance. GPUs of
+    AMD and Intel are numbered by PCI address; their device file is the render node, from 128 on.
     ``problem`` is set for a GPU that exists but cannot be read: then only ``index`` is reliable.
     ``utilization_ratio`` is the share of time in which a kernel was running, ``memory_utilization_ratio`` that in
     which memory was read or written, both since the reading before.
@@ -102,6 +146,7 @@ class Gpu:
 
     index: int
     uuid: str = ""
+    vendor: Vendor = Vendor.NVIDIA
     model: str = ""
     minor: int | None = None
     bus_id: str = ""
@@ -118,6 +163,7 @@ class Gpu:
     power_watts: float | None = None
     energy_joules: float | None = None
     throttled_seconds: Mapping[str, float] = field(default_factory=dict)
+    health: Mapping[str, float] = field(default_factory=dict)
     temperature_celsius: float | None = None
     processes: tuple[GpuProcess, ...] | None = None
     counters: GpuCounters | None = None
@@ -133,18 +179,42 @@ class Gpu:
         return bool(self.uuid) and not self.has_instances and self.problem is None
 
 
+def with_means(gpu: Gpu, earlier: Gpu | None) -> Gpu:
+    """Add the utilization since an earlier reading; that of before, if nothing was counted in between."""
+    if gpu.counters is None:
+        return gpu
+    passed = gpu.counters.since(earlier.counters if earlier else None)
+    if passed.seconds <= 0 and earlier is not None:
+        passed_by = earlier.utilization_ratio, earlier.memory_utilization_ratio
+    else:
+        passed_by = passed.mean("busy"), passed.mean("memory_busy")
+    return replace(gpu, utilization_ratio=passed_by[0], memory_utilization_ratio=passed_by[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSample:
+    """What a driver reported at once; its processes were listed at ``taken_at`` seconds since boot, or later."""
+
+    taken_at: float
+    devices: tuple[Gpu, ...]
+    xids: tuple[XidEvent, ...] = ()
+    problem: GpuReason | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
     """All GPUs of a node.
 
     ``allowed`` holds by job the GPUs (by UUID) that the kernel lets its processes open; a job that is missing there
     is not restricted, or its restrictions could not be read. ``job_counters`` are by job and UUID. ``unavailable``
-    holds the data sources that do not work: ``nvml`` (the driver) and ``devices`` (the kernel's device rules).
+    holds the data sources that do not work: ``nvml`` (the driver), ``devices`` (the kernel's device rules) and
+    ``fdinfo`` (what the kernel knows of a process that uses a GPU of AMD or Intel).
     """
 
     devices: tuple[Gpu, ...] = ()
     allowed: Mapping[JobKey, frozenset[str]] = field(default_factory=dict)
     job_counters: Mapping[tuple[JobKey, str], JobGpuCounters] = field(default_factory=dict)
+    faults: GpuFaults = field(default_factory=GpuFaults)
     unavailable: Mapping[str, GpuReason] = field(default_factory=dict)
 
 

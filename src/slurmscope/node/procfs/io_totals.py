@@ -16,7 +16,8 @@ both would count twice, so each process that vanished is searched for in its nea
 Files are not read at one moment, so a hand-over can show in one counter and not yet in the other. A process without
 proof is checked again at the next scan. Parents have to be read before their children: else a child could be seen
 alive after its parent already had its counts. What a process does between the last scan and its end is lost where
-no process waits; where the parent waits, even children that were never seen are counted.
+no process waits; where the parent waits, even children that were never seen are counted. A list of processes may lack
+one for a moment that runs on, such as one that moves to another cgroup meanwhile: when it is back, it goes on.
 
 slurmstepd samples the usage of its job by reading files of /proc, thousands of times a minute. Its counters include
 those of children that it waited for and of threads that ended. The counters of a running thread are its own, so what
@@ -28,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import gt, sub
 
+from slurmscope.node.procfs.process_totals import Kept, remember
 from slurmscope.node.procfs.stat import NO_IO, IoCounts, ProcessSample
 
 
@@ -41,6 +43,11 @@ class StepdIo:
         self._threads: Mapping[int, IoCounts] = {}
         self._ended: IoCounts = NO_IO
         self.has_lost_thread = False
+
+    @property
+    def ended(self) -> IoCounts:
+        """Return what its ended threads did, as far as they were seen."""
+        return self._ended
 
     def received(self, total: IoCounts, threads: Mapping[int, IoCounts]) -> IoCounts:
         """Return what came from children, from the counters of the process and, read before, of its threads."""
@@ -67,8 +74,26 @@ class KeptTotals:
         self._scan = 0
         self._known: dict[int, _Entry] = {}
         self._waiting: list[_Entry] = []
+        self._vanished: dict[int, _Entry] = {}
         self._kept = zero
         self._total = zero
+        self._is_resumed = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether the next scan has to be added although nothing changes: processes vanished without a proof."""
+        return bool(self._waiting)
+
+    def keep(self, forgotten: Counts) -> tuple[Kept, ...]:
+        """Return what a new agent needs; ``forgotten`` is what it will not know to be of slurmstepd itself."""
+        living = _sum([self._zero, forgotten, *(entry.counted_anew for entry in self._known.values())])
+        return tuple(Kept(total, total - now) for total, now in zip(self._total, living, strict=True))
+
+    def resume(self, kept: Sequence[Kept]) -> None:
+        """Continue the totals of an agent that ran before."""
+        self._total = tuple(each.total for each in kept)
+        self._kept = tuple(each.ended for each in kept)
+        self._is_resumed = True
 
     def update(
         self,
@@ -84,10 +109,15 @@ class KeptTotals:
         self._scan += 1
         before, self._known = self._known, self._enter(seen, stepd_ids)
         lost = [entry for entry in before.values() if entry.scan != self._scan]
-        for pid in self._known.keys() & stepd_ids & before.keys():
+        remember(self._vanished, {entry.pid: entry for entry in lost})
+        for pid in self._known.keys() & stepd_ids:
             self._known[pid].take_gains(self._seen_below(pid, lost) if pid in unsure_ids else None)
         pending = self._settle([*self._waiting, *lost])
         now = _sum([*(entry.share for entry in self._known.values()), self._kept, pending])
+        if self._is_resumed:
+            # Processes that ended while no agent ran.
+            self._kept = _sum([self._kept, map(_missing, self._total, now)])
+            self._is_resumed = False
         self._total = tuple(map(max, now, self._total))
         return self._total
 
@@ -97,6 +127,8 @@ class KeptTotals:
         for sample, io in seen:
             entry = self._known.get(sample.pid)
             if entry is None or entry.start_ticks != sample.start_ticks:
+                entry = self._take_back(sample)
+            if entry is None:
                 entry = _Entry(sample, io, self._zero, is_stepd=sample.pid in stepd_ids)
             else:
                 entry.advance(sample, io, is_stepd=sample.pid in stepd_ids)
@@ -106,6 +138,22 @@ class KeptTotals:
         for entry, parent_id in zip(known.values(), parent_ids, strict=True):
             entry.parent = known.get(parent_id)
         return known
+
+    def _take_back(self, sample: ProcessSample) -> _Entry | None:
+        """Return a process that had vanished, and did not end; what was kept of it is its own again."""
+        entry = self._vanished.get(sample.pid)
+        if entry is None or entry.start_ticks != sample.start_ticks:
+            return None
+        del self._vanished[sample.pid]
+        self._waiting = [each for each in self._waiting if each is not entry]
+        if entry.is_kept:
+            self._kept = tuple(map(sub, self._kept, entry.share))
+            entry.is_kept = False
+        return entry
+
+    def _keep(self, entry: _Entry) -> None:
+        self._kept = _sum([self._kept, entry.share])
+        entry.is_kept = True
 
     def _seen_below(self, pid: int, lost: Iterable[_Entry]) -> Counts:
         """Return the I/O that vanished processes below a living one had when they were last seen."""
@@ -119,7 +167,7 @@ class KeptTotals:
         for entry in lost:
             ancestor, depth = self._living_ancestor(entry)
             if ancestor is None:
-                self._kept = _sum([self._kept, entry.share])
+                self._keep(entry)
             else:
                 below.setdefault(ancestor.pid, []).append((depth, entry))
         return _sum([self._zero, *(self._settle_below(self._known[pid], entries) for pid, entries in below.items())])
@@ -150,7 +198,7 @@ class KeptTotals:
                 self._waiting.append(entry)
                 waiting.append(entry.share)
             else:
-                self._kept = _sum([self._kept, entry.share])
+                self._keep(entry)
         ancestor.leave_unexplained(recent)
         # Until this is certain, count only what cannot be in the ancestor already.
         return tuple(max(0, mine - its) for mine, its in zip(_sum(waiting), recent[1:], strict=True))
@@ -179,13 +227,14 @@ class _Entry:
     ended children, ``share`` is its part of the job's total.
     """
 
-    __slots__ = ("_before", "_held", "_longer_before", "_zero", "handed_over", "is_stepd", "parent", "pid", "received",
-                 "scan", "share", "start_ticks")  # fmt: skip
+    __slots__ = ("_before", "_held", "_longer_before", "_zero", "handed_over", "is_kept", "is_stepd", "parent", "pid",
+                 "received", "scan", "share", "start_ticks")  # fmt: skip
 
     def __init__(self, sample: ProcessSample, io: Counts, zero: Counts, *, is_stepd: bool) -> None:
         self.pid = sample.pid
         self.start_ticks = sample.start_ticks
         self.is_stepd = is_stepd
+        self.is_kept = False
         self.parent: _Entry | None = None
         self.scan = 0
         self.handed_over: Counts = (sample.minor_faults + sample.child_minor_faults, *io)
@@ -223,6 +272,12 @@ class _Entry:
             self._held = tuple(gain)
 
     @property
+    def counted_anew(self) -> Counts:
+        """Return the share of this process for an agent that sees it for the first time."""
+        faults, *counts = self.received
+        return tuple(counts) if not self.is_stepd or faults else self._zero
+
+    @property
     def recent_growth(self) -> Counts:
         """Return what arrived since the last scan."""
         return tuple(map(sub, self.received, self._before))
@@ -235,6 +290,10 @@ class _Entry:
     def leave_unexplained(self, growth: Counts) -> None:
         """Let only this much of the growth be proof at the next scan."""
         self._before = tuple(map(sub, self.received, growth))
+
+
+def _missing(total: int, now: int) -> int:
+    return max(0, total - now)
 
 
 def _sum(counts: Sequence[Iterable[int]]) -> Counts:

@@ -9,15 +9,49 @@ the whole.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import sub
+from typing import NamedTuple, TypeVar
 
+from slurmscope.core.rate_limit import TokenBuckets
 from slurmscope.node.procfs.stat import STATES, UNKNOWN_STATE, ProcessSample, ThreadSample
 
 OTHER = "other"
 _NAME_LIMIT = 256
 _UNSEEN = (0, 0, 0, 0)
+_KEPT_NAMES = 32
+_VANISHED_LIMIT = 256
+"""Of a job; older ones are not recognized."""
+NAMES_AN_HOUR = 60
+"""Of a job, and as many at once."""
+
+
+class Kept(NamedTuple):
+    """A total, and the part of it that is of no living process: more or less than nothing where it was attributed."""
+
+    total: int
+    ended: int
+
+
+Totals = Mapping[str, Kept]
+"""What a new agent needs of an old one to continue counters, by their names."""
+_PROGRAM = "program "
+_Counts = TypeVar("_Counts")
+
+
+def raised(now: int, kept: Kept | None) -> int:
+    """Return a counter of a new agent after its first scan: it does not begin below that of the old one."""
+    return now if kept is None else max(now, kept.total)
+
+
+def remember(vanished: dict[int, _Counts], lost: Mapping[int, _Counts]) -> None:
+    """Add processes, by PID, that a list lacks; it may lack one for a moment that runs on, and goes on from there."""
+    for pid, counts in lost.items():
+        vanished.pop(pid, None)
+        vanished[pid] = counts
+    for pid in list(vanished)[:-_VANISHED_LIMIT]:
+        del vanished[pid]
 
 
 class ProgramTotals:
@@ -27,6 +61,7 @@ class ProgramTotals:
         """Set how many programs are shown by name; all others are summed as one."""
         self._shown_limit = shown_limit
         self._last: dict[int, tuple[int, int, int, int]] = {}
+        self._vanished: dict[int, tuple[int, int, int, int]] = {}
         self._ticks: Counter[str] = Counter()
         self._shown: frozenset[str] = frozenset()
         self._other_ticks = 0
@@ -35,6 +70,43 @@ class ProgramTotals:
         self.cpu_ticks = 0
         self.minor_faults = 0
         self.major_faults = 0
+        self._kept: Totals = {}
+
+    def keep(self, samples: Iterable[ProcessSample]) -> Totals:
+        """Return what a new agent needs; ``samples`` are the processes of the last scan."""
+        living: Counter[str] = Counter()
+        for sample in samples:
+            if sample.pid in self._last:
+                living[sample.command] += self._last[sample.pid][1]
+        _, ticks, minor, major = map(sum, zip(_UNSEEN, *self._last.values(), strict=True))
+        names = {*self._shown, *(name for name, _ in self._ticks.most_common(_KEPT_NAMES))}
+        return {
+            "cpu_ticks": Kept(self.cpu_ticks, self.cpu_ticks - ticks),
+            "minor_faults": Kept(self.minor_faults, self.minor_faults - minor),
+            "major_faults": Kept(self.major_faults, self.major_faults - major),
+            "other_ticks": Kept(self._other_ticks, self._other_ticks),
+            **{_PROGRAM + name: Kept(self._ticks[name], self._ticks[name] - living[name]) for name in sorted(names)},
+        }
+
+    def resume(self, kept: Totals) -> None:
+        """Continue the totals of an agent that ran before."""
+        nothing = Kept(0, 0)
+        programs = {name.removeprefix(_PROGRAM): each for name, each in kept.items() if name.startswith(_PROGRAM)}
+        self.cpu_ticks, self._told_ticks = kept.get("cpu_ticks", nothing).ended, kept.get("cpu_ticks", nothing).total
+        self.minor_faults = kept.get("minor_faults", nothing).ended
+        self.major_faults = kept.get("major_faults", nothing).ended
+        self._other_ticks = kept.get("other_ticks", nothing).total
+        self._ticks = Counter({name: each.ended for name, each in programs.items()})
+        self._told = {name: each.total for name, each in programs.items()}
+        self._kept = kept
+
+    def _raise_to_kept(self) -> None:
+        kept, self._kept = self._kept, {}
+        self.cpu_ticks = raised(self.cpu_ticks, kept.get("cpu_ticks"))
+        self.minor_faults = raised(self.minor_faults, kept.get("minor_faults"))
+        self.major_faults = raised(self.major_faults, kept.get("major_faults"))
+        for name in self._ticks:
+            self._ticks[name] = raised(self._ticks[name], kept.get(_PROGRAM + name))
 
     def update(self, samples: Iterable[ProcessSample]) -> None:
         """Add one scan."""
@@ -42,10 +114,13 @@ class ProgramTotals:
         for sample in samples:
             ticks = sample.user_ticks + sample.system_ticks
             seen[sample.pid] = now = (sample.start_ticks, ticks, sample.minor_faults, sample.major_faults)
-            before = self._last.get(sample.pid, _UNSEEN)
+            before = self._last.get(sample.pid) or self._vanished.get(sample.pid, _UNSEEN)
             if before != now:
                 self._add_growth(sample.command, now, before if before[0] == now[0] else _UNSEEN)
+        remember(self._vanished, {pid: self._last[pid] for pid in self._last.keys() - seen.keys()})
         self._last = seen
+        if self._kept:
+            self._raise_to_kept()
         if len(self._ticks) > _NAME_LIMIT:
             # A job that changes its name endlessly; all names beyond the limit count as other.
             self._ticks = Counter(dict(self._ticks.most_common(_NAME_LIMIT // 2)))
@@ -79,22 +154,60 @@ class GrowthTotals:
 
     def __init__(self) -> None:
         self._last: Mapping[Hashable, tuple[int, int]] = {}
+        self._vanished: Mapping[Hashable, tuple[int, int]] = {}
         self.totals = (0, 0)
+        self._kept: tuple[Kept, Kept] | None = None
+
+    def keep(self) -> tuple[Kept, Kept]:
+        """Return what a new agent needs."""
+        living = [sum(counts) for counts in zip((0, 0), *self._last.values(), strict=True)]
+        first, second = self.totals
+        return Kept(first, first - living[0]), Kept(second, second - living[1])
+
+    def resume(self, kept: tuple[Kept, Kept]) -> None:
+        """Continue the totals of an agent that ran before."""
+        self._kept = kept
+        self.totals = (kept[0].ended, kept[1].ended)
 
     def update(self, seen: Mapping[Hashable, tuple[int, int]]) -> None:
         """Add the counters of one scan."""
         first, second = self.totals
         for key, now in seen.items():
-            before = self._last.get(key, (0, 0))
+            before = self._last.get(key) or self._vanished.get(key, (0, 0))
+            if before is now:  # most threads sleep, or are not read each time
+                continue
             first += max(0, now[0] - before[0])
             second += max(0, now[1] - before[1])
+        # A scan may lack for a moment what goes on. Many threads end, so only those of one scan are kept.
+        self._vanished = {key: counts for key, counts in self._last.items() if key not in seen}
         self._last = seen
+        if self._kept is not None:
+            first, second = max(first, self._kept[0].total), max(second, self._kept[1].total)
+            self._kept = None
         self.totals = (first, second)
 
 
-def bounded(counts: Counter[str], limit: int) -> dict[str, int]:
+class NewNames:
+    """Let a job show only so many new names of programs: each is a series, and processes may rename themselves."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._room = TokenBuckets(NAMES_AN_HOUR / 3600, NAMES_AN_HOUR, clock=clock)
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    def admits(self, name: str) -> bool:
+        """Return whether a name may be shown, as one that was shown lately may."""
+        if name not in self._known and self._room.take():
+            return False
+        self._known[name] = None
+        self._known.move_to_end(name)
+        if len(self._known) > 2 * NAMES_AN_HOUR:
+            self._known.popitem(last=False)
+        return True
+
+
+def bounded(counts: Counter[str], limit: int, names: NewNames) -> dict[str, int]:
     """Return the largest counts by name, and the sum of the rest under one name."""
-    shown = dict(counts.most_common(limit))
+    shown = {name: count for name, count in counts.most_common(limit) if names.admits(name)}
     rest = sum(counts.values()) - sum(shown.values())
     if rest:
         shown[OTHER] = shown.get(OTHER, 0) + rest

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from slurmscope.core.errors import SourceError
-from slurmscope.node.procfs.process import STAT_LIMIT_BYTES, TEXT_LIMIT_BYTES, Denials, Missing, Process, read_file
+from slurmscope.node.kernel_files import Denials, HangGuard, Hanging, Missing
+from slurmscope.node.procfs.process import STAT_LIMIT_BYTES, TEXT_LIMIT_BYTES, Process, read_file
 from slurmscope.node.procfs.stat import ProcessSample, parse_memory_bytes, parse_uptime_seconds
 
 # Only passed through, never read; a program that we start must not inherit it.
@@ -23,15 +25,24 @@ SCANS_PER_RECHECK = 8
 class ProcessReader:
     """Open processes by PID. Not thread-safe."""
 
-    def __init__(self, procfs_root: Path) -> None:
-        """Open the root; :meth:`close` closes it."""
+    def __init__(self, procfs_root: Path, guard: HangGuard | None = None, *, most_kept: int = 0) -> None:
+        """Open the root; :meth:`close` closes it. Without a guard, a process whose files hang blocks the caller.
+
+        Of so many processes the files may stay open: three descriptors each.
+        """
         self.root = procfs_root
+        self._room = most_kept
         self.denials = Denials()
+        self.guard = guard
+        if guard is not None:
+            guard.report = lambda pid: self.denials.add_fault("hang", f"process {pid} hangs in the kernel")
         self._scans = 0
         with _raising(procfs_root):
             self._folder = os.open(procfs_root, _FOLDER)
 
     def close(self) -> None:
+        if self.guard is not None:
+            self.guard.close()
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
@@ -43,6 +54,18 @@ class ProcessReader:
         except OSError as error:
             return self.denials.classify(error, "process")
 
+    def keep(self, process: Process) -> bool:
+        """Keep the files of a process open; return whether there was room. The caller closes it anyway."""
+        if process.is_kept:
+            return True
+        if self._room <= 0 or not process.keep(self._give_back):
+            return False
+        self._room -= 1
+        return True
+
+    def _give_back(self) -> None:
+        self._room += 1
+
     @contextmanager
     def process(self, pid: int) -> Iterator[Process | Missing]:
         """Open one process for the time of a block."""
@@ -53,16 +76,43 @@ class ProcessReader:
             if not isinstance(opened, Missing):
                 opened.close()
 
-    def read(self, pids: Iterable[int], before: Mapping[int, ProcessSample] | None = None) -> list[ProcessSample]:
+    def read(
+        self, pids: Iterable[int], before: Mapping[int, ProcessSample] | None = None, *, owner: int | None = None
+    ) -> list[ProcessSample]:
         """Return a sample of each process that exists and is readable.
 
-        ``before`` has the samples of the last scan by PID: an unchanged line is not parsed again.
+        ``before`` has the samples of the last scan by PID: an unchanged line is not parsed again. A process whose files
+        hang is left out, or has its last sample where it is known to hang.
         """
         known = before or {}
         self._scans += 1
-        samples = []
+        if self.guard is None:
+            return self._read_each(pids, known, [])
+        todo, samples = list(pids), []
+        while todo:
+            found: list[ProcessSample] = []
+            try:
+                self.guard.run(partial(self._read_each, todo, known, found, self.guard), owner=owner)
+                todo = []
+            except Hanging as hanging:
+                todo = todo[todo.index(hanging.pid) + 1 :] if hanging.pid in todo else []
+            samples += found
+        return samples
+
+    def _read_each(
+        self,
+        pids: Iterable[int],
+        known: Mapping[int, ProcessSample],
+        samples: list[ProcessSample],
+        guard: HangGuard | None = None,
+    ) -> list[ProcessSample]:
         for pid in pids:
             last = known.get(pid)
+            if guard is not None:
+                guard.at(pid)
+                if guard.skips(pid):
+                    samples += [last] if last is not None else []
+                    continue
             sample = self._read_again(last) if last is not None else None
             if sample is None:
                 sample = self._read_first(pid)
@@ -144,3 +194,41 @@ def _raising(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}; check that procfs is mounted there") from error
+
+
+class StatWatch:
+    """Compare the ``stat`` lines of processes with earlier ones; the files stay open. Not thread-safe."""
+
+    def __init__(self, reader: ProcessReader) -> None:
+        """Watch no process; :meth:`close` closes all files."""
+        self._reader = reader
+        self._files: dict[int, int] = {}
+        self._lines: dict[int, bytes] = {}
+
+    def read(self) -> dict[int, bytes]:
+        """Return the line of each watched process by PID; empty if it has ended."""
+        return {pid: _read(file) for pid, file in self._files.items()}
+
+    def is_unchanged(self) -> bool:
+        return self.read() == self._lines
+
+    def watch(self, pids: Collection[int], lines: Mapping[int, bytes]) -> None:
+        """Watch these processes and no others, from these lines on; one without a line counts as changed."""
+        for pid in [pid for pid in self._files if pid not in pids or not lines.get(pid)]:
+            os.close(self._files.pop(pid))
+        for pid in set(pids) - self._files.keys():
+            file = self._reader.open_stat(pid)
+            if file is not None:
+                self._files[pid] = file
+        self._lines = {pid: lines.get(pid, b"") for pid in pids}
+
+    def close(self) -> None:
+        """Close all files; closing twice is harmless."""
+        self.watch((), {})
+
+
+def _read(file: int) -> bytes:
+    try:
+        return os.pread(file, STAT_LIMIT_BYTES, 0)
+    except OSError:  # it has ended
+        return b""

@@ -150,6 +150,15 @@ def parse_switches(status: bytes) -> tuple[int, int] | None:
     return counts if min(counts) >= 0 and max(counts) <= MOST_COUNT else None
 
 
+def parse_queue_ns(text: bytes) -> tuple[int, int] | None:
+    """Parse for how long a thread ran and waited for a core; zeros where the kernel counts neither."""
+    words = text.split()
+    if len(words) != 3 or not all(word.isdigit() and len(word) <= MOST_DIGITS for word in words):
+        return None
+    counts = int(words[0]), int(words[1])
+    return counts if max(counts) <= MOST_COUNT else None
+
+
 def parse_real_user(status: bytes) -> int | None:
     """Parse the real user ID from ``status``; the name of the process, which is above it, is escaped by the kernel."""
     words = status.partition(b"\nUid:")[2].split(None, 1)[:1]

@@ -17,53 +17,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.job_use import CgroupUse, CpuUse, GroupKey, JobKey
-from slurmscope.node.procfs.process import STAT_LIMIT_BYTES, Missing, Process
-from slurmscope.node.procfs.reader import ProcessReader
+from slurmscope.node.kernel_files import Missing
+from slurmscope.node.procfs.io_totals import KeptTotals
+from slurmscope.node.procfs.process import Process
+from slurmscope.node.procfs.process_totals import Totals
+from slurmscope.node.procfs.reader import ProcessReader, StatWatch
 from slurmscope.node.procfs.stat import ProcessSample, child_ticks
 
-
-class StatWatch:
-    """Compare the ``stat`` lines of processes with earlier ones; the files stay open. Not thread-safe."""
-
-    def __init__(self, reader: ProcessReader) -> None:
-        """Watch no process; :meth:`close` closes all files."""
-        self._reader = reader
-        self._files: dict[int, int] = {}
-        self._lines: dict[int, bytes] = {}
-
-    def read(self) -> dict[int, bytes]:
-        """Return the line of each watched process by PID; empty if it has ended."""
-        return {pid: _read(file) for pid, file in self._files.items()}
-
-    def is_unchanged(self) -> bool:
-        return self.read() == self._lines
-
-    def watch(self, pids: Collection[int], lines: Mapping[int, bytes]) -> None:
-        """Watch these processes and no others, from these lines on; one without a line counts as changed."""
-        for pid in [pid for pid in self._files if pid not in pids or not lines.get(pid)]:
-            os.close(self._files.pop(pid))
-        for pid in set(pids) - self._files.keys():
-            file = self._reader.open_stat(pid)
-            if file is not None:
-                self._files[pid] = file
-        self._lines = {pid: lines.get(pid, b"") for pid in pids}
-
-    def close(self) -> None:
-        """Close all files; closing twice is harmless."""
-        self.watch((), {})
-
-
-def _read(file: int) -> bytes:
-    try:
-        return os.pread(file, STAT_LIMIT_BYTES, 0)
-    except OSError:  # it has ended
-        return b""
-
-
+COMMAND = "slurmstepd"
+DAEMON = "slurmd"
 # Descriptors of a slurmstepd that are checked; it has about twenty.
 TARGET_LIMIT = 1000
 SOCKET_TARGET = re.compile(rb"socket:\[([0-9]{1,20})\]")
@@ -97,7 +62,6 @@ def parse_node_name(table: bytes, inodes: Collection[bytes], job_id: int) -> str
     return None
 
 
-_DAEMON, _STEP_DAEMON = "slurmd", "slurmstepd"
 # Option of slurmd for another program.
 _PROGRAM_OPTION = "-d"
 
@@ -129,12 +93,10 @@ def _program(reader: ProcessReader, pid: int) -> Path | None:
         return None
     # Debian calls them slurmd-wlm and slurmstepd-wlm. An upgraded program has " (deleted)" behind its name.
     path = PurePath(program.removesuffix(" (deleted)"))
-    name = path.name.replace(_DAEMON, _STEP_DAEMON, 1)
+    name = path.name.replace(DAEMON, COMMAND, 1)
     return reader.root / str(pid) / "root" / path.with_name(name).relative_to("/")
 
 
-COMMAND = "slurmstepd"
-DAEMON = "slurmd"
 TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
 # The PID of another process may have been reused by a job; all processes are checked again after this time. Without
 # jobs this is most of what the agent costs, and a PID is reused only after thousands of new processes.
@@ -148,13 +110,8 @@ NAME_TRIES = 8
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class _Spent(NamedTuple):
-    """The CPU time of one process that belongs to its job, with that of children that were waited for."""
-
-    parent_id: int
-    start_ticks: int
-    user_ticks: int
-    system_ticks: int
+_CPU_TIMES = ("user_ticks", "system_ticks")
+_NO_TIME = (0, 0)
 
 
 class StepdJob:
@@ -166,10 +123,18 @@ class StepdJob:
         self.uid: int | None = None
         self.stepds: dict[int, tuple[int, str]] = {}
         self.starts: dict[int, int] = {}
+        self.last: Mapping[int, ProcessSample] = {}
         self._reader = reader
-        self._last: dict[int, _Spent] = {}
-        self._ended = (0, 0)
-        self._most = (0, 0)
+        self._cpu = KeptTotals(_NO_TIME)
+
+    def keep(self) -> Totals:
+        """Return what a new agent needs to continue the CPU time."""
+        return dict(zip(_CPU_TIMES, self._cpu.keep(_NO_TIME), strict=True))
+
+    def resume(self, kept: Totals) -> None:
+        """Continue the CPU time of an agent that ran before."""
+        if all(name in kept for name in _CPU_TIMES):
+            self._cpu.resume([kept[name] for name in _CPU_TIMES])
 
     @property
     def steps(self) -> frozenset[str]:
@@ -177,45 +142,23 @@ class StepdJob:
         return frozenset(step for _, step in self.stepds.values())
 
     def read(self) -> CgroupUse | None:
-        """Read the CPU time, with that of children that were waited for; nothing else is known without a cgroup.
-
-        Of slurmstepd only its children's time belongs to the job. The time of a child without a waiting parent is
-        lost when it ends, except the last that was read of one without any ancestor in the job, such as slurmstepd.
-        """
-        now = {sample.pid: self._spent(sample) for sample in self._samples()}
-        if not now:
+        """Read the CPU time, with that of children that were waited for; nothing else is known without a cgroup."""
+        samples = self._samples()
+        if not samples:
             return None
-        for pid, spent in self._last.items():
-            if not self._has_heir(pid, now):
-                self._ended = self._ended[0] + spent.user_ticks, self._ended[1] + spent.system_ticks
-        self._last = now
-        user = self._ended[0] + sum(spent.user_ticks for spent in now.values())
-        system = self._ended[1] + sum(spent.system_ticks for spent in now.values())
-        self._most = max(user, self._most[0]), max(system, self._most[1])
+        user, system = self._cpu.update((sample, self._spent(sample)) for sample in samples)
         return CgroupUse(
             cpu=CpuUse(
-                total_seconds=sum(self._most) / TICKS_PER_SECOND,
-                user_seconds=self._most[0] / TICKS_PER_SECOND,
-                system_seconds=self._most[1] / TICKS_PER_SECOND,
+                total_seconds=(user + system) / TICKS_PER_SECOND,
+                user_seconds=user / TICKS_PER_SECOND,
+                system_seconds=system / TICKS_PER_SECOND,
             )
         )
 
-    def _spent(self, sample: ProcessSample) -> _Spent:
+    def _spent(self, sample: ProcessSample) -> tuple[int, int]:
+        """Return the CPU time of a process and of its children that ended; of slurmstepd only that of these."""
         user, system = child_ticks(sample)
-        if sample.pid not in self.stepds:
-            user, system = user + sample.user_ticks, system + sample.system_ticks
-        return _Spent(sample.parent_id, sample.start_ticks, user, system)
-
-    def _has_heir(self, pid: int, now: Mapping[int, _Spent]) -> bool:
-        """Return whether a process still runs, or an ancestor that has received its time when it ended."""
-        for _ in range(len(self._last)):
-            last = self._last.get(pid)
-            if last is None:
-                return False
-            if pid in now and now[pid].start_ticks == last.start_ticks:
-                return True
-            pid = last.parent_id
-        return False
+        return (user, system) if sample.pid in self.stepds else (user + sample.user_ticks, system + sample.system_ticks)
 
     def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
         """Return nothing: steps are not distinguished."""
@@ -223,19 +166,22 @@ class StepdJob:
 
     def members(self) -> Members:
         """Return the processes of the last scan that are still the same."""
-        pids = sorted(sample.pid for sample in self._samples())
-        stepd = tuple(pid for pid in pids if pid in self.stepds)
-        return Members(stepd=stepd, user=tuple(pid for pid in pids if pid not in self.stepds))
+        pids = {sample.pid for sample in self._samples()}
+        return Members(stepd=tuple(sorted(pids & self.stepds.keys())), user=tuple(sorted(pids - self.stepds.keys())))
 
     def remove(self, pid: int) -> None:
-        """Drop a process that is gone."""
         self.stepds.pop(pid, None)
         self.starts.pop(pid, None)
 
     def _samples(self) -> list[ProcessSample]:
         # Parents first: the time of a child that ends meanwhile is missed once instead of counted twice.
-        samples = self._reader.read(sorted(self.starts, key=lambda pid: (self.starts[pid], pid)))
-        return [sample for sample in samples if self.starts[sample.pid] == sample.start_ticks]
+        # One that hangs or is faulty keeps its last sample: else it would count as ended, and again when it is back.
+        pids = sorted(self.starts, key=lambda pid: (self.starts[pid], pid))
+        samples = [
+            sample for sample in self._reader.read(pids, self.last) if self.starts[sample.pid] == sample.start_ticks
+        ]
+        self.last = {sample.pid: sample for sample in samples}
+        return samples
 
 
 class StepdTree:
@@ -300,7 +246,8 @@ class StepdTree:
     def _recheck(self) -> None:
         self._rechecked_at = self._clock()
         self._others.clear()
-        starts = {sample.pid: sample.start_ticks for sample in self._reader.read(self._job_of)}
+        last = {pid: sample for job in self._jobs.values() for pid, sample in job.last.items()}
+        starts = {sample.pid: sample.start_ticks for sample in self._reader.read(self._job_of, last)}
         for pid, job in list(self._job_of.items()):
             if starts.get(pid) != job.starts[pid]:
                 self._remove(pid)
@@ -340,7 +287,7 @@ class StepdTree:
         Not its user: in a container, and by setuid programs, a job has processes of several users.
         """
         if pid not in self._checked:
-            if [job.starts[pid]] != [sample.start_ticks for sample in self._reader.read([pid])]:
+            if [job.starts[pid]] != [sample.start_ticks for sample in self._reader.read([pid], job.last)]:
                 self._remove(pid)
                 self._wait(pid)  # at the next scan, it is one like any other
                 return False

@@ -4,16 +4,20 @@
 There are four ways to sign in. An API token in the Authorization header always works; a munge credential works for the
 API, if the settings allow it. In proxy mode, a trusted proxy passes the user name; in local mode, the user on this
 machine needs no credentials. There are no sessions and no cookie that identifies anyone, so there is nothing to
-steal or to expire; the demo only lets its viewer give up rights (``view_as``).
+steal or to expire; the demo only lets its viewer give up rights (``ViewAs``).
+
+Only ``slurmscope demo`` passes choices to the portal; without them there is no route, and the cookie is never read.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pwd
 import re
-from collections.abc import Callable, Mapping, Set
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -24,9 +28,60 @@ from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.scope import Peer, PeerList, Scope, header_values, iterate_headers, parse_ip, read_peer
 from slurmscope.portal.settings import LOCAL, USER_NAME, PortalSettings
 from slurmscope.portal.sign_in.coordinators import ReadCoordinatedAccounts
-from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInError
+from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInError, TooMany
 from slurmscope.portal.sign_in.munge import MungeCredentials, read_credential
-from slurmscope.portal.sign_in.tokens import BearerTokens, FindToken, read_token
+
+MAX_FAILURES = 5
+PERIOD_SECONDS = 15 * 60.0
+MAX_CLIENTS = 10_000
+
+FindToken = Callable[[str], Viewer | None]
+"""Return the owner of a token; None if it is unknown, revoked or expired. May raise ``ArchiveError``.
+
+Tokens must be looked up by hash, so that the time this takes reveals nothing about other tokens.
+"""
+
+# RFC 6750 calls this b64token; ours are shorter than 128 characters.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,256}=*")
+
+VIEW_COOKIE = "slurmscope-demo-view"
+VIEW_PATH = "/demo/view-as"
+
+
+def read_token(scope: Scope) -> str | None:
+    """Return the bearer token of the Authorization header; None without one or for another scheme."""
+    values = header_values(scope, "authorization")
+    if len(values) > 1:
+        raise Refused("The Authorization header was sent more than once.")
+    scheme, _, token = (values[0] if values else b"").decode("latin-1").partition(" ")
+    return token.strip(" ") if scheme.lower() == "bearer" else None
+
+
+def limit_failures(clock: Callable[[], float] = time.monotonic) -> TokenBuckets:
+    return TokenBuckets(MAX_FAILURES / PERIOD_SECONDS, MAX_FAILURES, max_keys=MAX_CLIENTS, clock=clock)
+
+
+class BearerTokens:
+    """Find the owner of a token, and make clients that guess wait.
+
+    Many users share an address: a login node, a proxy. A valid token always works, also while its address has to wait,
+    so that one broken script does not lock out others. Guessing is hopeless anyway: tokens are 32 random bytes. Safe
+    to use from any thread.
+    """
+
+    def __init__(self, find_token: FindToken, limits: TokenBuckets) -> None:
+        self._find_token = find_token
+        self._limits = limits
+
+    def find_viewer(self, token: str, client: str) -> Viewer:
+        """Return the owner of the token, or reject the client and count the failure."""
+        found = self._find_token(token) if _TOKEN.fullmatch(token) else None
+        if found is not None:
+            return found
+        if wait_seconds := self._limits.take(client):
+            raise TooMany("wrong tokens", math.ceil(wait_seconds))
+        raise NotSignedIn("This token is unknown, revoked or expired.")
+
 
 logger = logging.getLogger(__name__)
 
@@ -250,3 +305,51 @@ class Identifier:
         accounts = self._coordinators(viewer.name)
         clusters = self._coordinated_clusters() if accounts else None
         return replace(viewer, coordinates=accounts, coordinated_clusters=clusters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoView:
+    """One choice: its name in the form, its label, and whose rights it shows."""
+
+    name: str
+    label: str
+    help: str
+    viewer: Viewer
+
+
+class ViewAs:
+    """Replace the identified viewer by the one whom the cookie chooses; without a cookie, by the first."""
+
+    path = VIEW_PATH
+
+    def __init__(self, views: Sequence[DemoView], identify: Callable[[Scope], Viewer]) -> None:
+        self._identify = identify
+        self.views = tuple(views)
+        self._by_name = {view.name: view for view in views}
+
+    def identify(self, scope: Scope) -> Viewer:
+        """Return the chosen viewer to the one who runs the demo; reject others, and unknown choices."""
+        self.check_local(scope)
+        name = _read_cookie(scope)
+        return self.views[0].viewer if name is None else self.find(name).viewer
+
+    def check_local(self, scope: Scope) -> None:
+        """Reject a request from anyone but the user who runs the demo."""
+        self._identify(scope)
+
+    def find(self, name: str) -> DemoView:
+        """Return a choice by its name, or reject the request."""
+        if name not in self._by_name:
+            raise Refused("The demo has no such viewer. Choose one at the top of the page.")
+        return self._by_name[name]
+
+
+def _read_cookie(scope: Scope) -> str | None:
+    """Return the value of our cookie, also an empty or ambiguous one; None if there is none."""
+    found = []
+    for header in header_values(scope, "cookie"):
+        for part in header.split(b";"):
+            name, _, value = part.strip().partition(b"=")
+            if name == VIEW_COOKIE.encode():
+                found.append(value.decode("latin-1"))
+    return found[0] if len(found) == 1 else "" if found else None

@@ -4,13 +4,12 @@
 "use strict";
 
 (() => {
-  const HEIGHT = 210;
+  const COLORS = 8;
   const ZOOM_DELAY = 250;
   const SHORTEST = 10;
   const DURATIONS = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2419200];
   const grid = document.querySelector(".charts");
   if (!grid || typeof uPlot === "undefined") return;
-  document.documentElement.classList.add("js");
 
   const isRunTime = grid.dataset.axis === "run-time";
   const resetButton = document.querySelector(".reset-zoom");
@@ -22,6 +21,7 @@
   let whole = [];
   let shown = null; // the part for which finer data are drawn
   let timer = 0;
+  let shortest = SHORTEST; // of a part that has enough points; longer where nothing finer was kept
 
   load();
   document.body.addEventListener("htmx:afterSwap", () => load());
@@ -65,6 +65,7 @@
       if (zoom !== wanted) return;
       note.textContent = response.ok ? answer.note : answer.error;
       if (!response.ok) return;
+      shortest = Math.max(SHORTEST, answer.shortest_seconds || 0);
       const finer = new Map(answer.charts.filter((chart) => chart.is_finer).map((chart) => [chart.name, chart]));
       if (finer.size) draw(structuredClone(whole).map((chart) => finer.get(chart.name) || chart));
       shown = wanted;
@@ -105,31 +106,27 @@
   function makePlot(chart, place) {
     extendToRun(chart);
     const format = makeFormatter(chart.unit);
-    const series = [{ label: isRunTime ? "Run time" : "Time", value: (_, value) => formatTime(value) }];
+    const series = [{}];
     const data = [chart.times];
     chart.lines.forEach((line, index) => {
       series.push({
         label: line.label,
-        stroke: color(`--line-${(index % 5) + 1}`),
-        dash: [[], [8, 4], [2, 3]][Math.floor(index / 5) % 3],
+        stroke: color(`--line-${(index % COLORS) + 1}`),
+        dash: [[], [8, 4], [2, 3]][Math.floor(index / COLORS) % 3],
         width: 1.5,
         points: { show: false, filter: findIsolatedPoints },
-        value: (_, value) => format(value),
       });
       data.push(line.values);
     });
     if (chart.reference !== null) {
       series.push({
-        label: chart.reference_label || "requested",
         stroke: color("--reference"),
         dash: [6, 5],
         width: 1.25,
         points: { show: false },
-        value: (_, value) => format(value),
       });
       data.push(chart.times.map(() => chart.reference));
     }
-    place.classList.add("is-idle");
     const plot = new uPlot(options(place, series, chart, format), data, place);
     addKeyboard(place, plot);
     return plot;
@@ -158,7 +155,8 @@
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
     return {
       width: place.clientWidth || 480,
-      height: HEIGHT,
+      height: place.clientHeight,
+      padding: [10, 24, 0, 0],
       series,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone()),
       scales: {
@@ -175,15 +173,52 @@
         { ...axis, size: 72, values: (_, ticks) => ticks.map(format), ...binaryTicks(chart.unit) },
       ],
       cursor: { sync: { key: cursors.key, setSeries: false }, drag: { x: true, y: false, setScale: false } },
-      legend: { live: true },
-      hooks: { setSelect: [zoomToSelection], setLegend: [(plot) => place.classList.toggle("is-idle", plot.cursor.idx == null)], ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))] },
+      legend: { show: false },
+      hooks: {
+        setSelect: [zoomToSelection],
+        setCursor: [(plot) => showValues(plot, place, format)],
+        draw: [(plot) => labelReference(plot, chart, format)],
+        ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))],
+      },
     };
+  }
+
+  // The values under the cursor stand in rows that the page already has, so that nothing moves.
+  function showValues(plot, place, format) {
+    const figure = place.closest("figure");
+    const at = plot.cursor.idx;
+    figure.querySelector(".chart-time").textContent = at == null ? "" : formatTime(plot.data[0][at]);
+    figure.querySelectorAll(".chart-value").forEach((element, index) => {
+      element.textContent = at == null ? "" : format(plot.data[index + 1][at]);
+    });
+  }
+
+  // The label of a limit stands on its line.
+  function labelReference(plot, chart, format) {
+    if (chart.reference === null) return;
+    const ratio = devicePixelRatio;
+    const { ctx, bbox } = plot;
+    const y = plot.valToPos(chart.reference, "y", true);
+    if (!(y >= bbox.top - 1 && y <= bbox.top + bbox.height)) return;
+    ctx.save();
+    ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    ctx.textAlign = "right";
+    ctx.textBaseline = "alphabetic";
+    const place = [bbox.left + bbox.width - 4 * ratio, Math.max(bbox.top + 10 * ratio, y - 4 * ratio)];
+    const text = `${chart.reference_label || "requested"} ${format(chart.reference)}`;
+    ctx.lineWidth = 4 * ratio;
+    ctx.strokeStyle = color("--paper");
+    ctx.strokeText(text, ...place);
+    ctx.fillStyle = color("--reference");
+    ctx.fillText(text, ...place);
+    ctx.restore();
   }
 
   // Values start at 0, and shares always end at 100 % or above: a GPU at 20 % must not fill its chart.
   function findRange(chart, high) {
-    if (chart.unit === "ratio") return [0, Math.max(1, high)];
-    return [0, Math.max(high, chart.reference || 0) * 1.06 || 1];
+    // A limit has room for its label above the line.
+    if (chart.unit === "ratio") return [0, Math.max(1, high, (chart.reference || 0) * 1.2)];
+    return [0, Math.max(high * 1.06, (chart.reference || 0) * 1.2) || 1];
   }
 
   // A job that has just started may have a single point, for which uPlot would show years.
@@ -196,7 +231,12 @@
     const low = plot.posToVal(plot.select.left, "x");
     const high = plot.posToVal(plot.select.left + plot.select.width, "x");
     plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-    setZoom({ low, high });
+    setZoom(widenToPoints(low, high));
+  }
+
+  function widenToPoints(low, high) {
+    const missing = Math.max(0, shortest - (high - low)) / 2;
+    return { low: low - missing, high: high + missing };
   }
 
   function setZoom(wanted) {
@@ -229,7 +269,7 @@
     const at = plot.cursor.idx == null ? (min + max) / 2 : Math.min(max, Math.max(min, times[plot.cursor.idx]));
     const [low, high] = [Math.max(at - (at - min) * factor, first), Math.min(at + (max - at) * factor, last)];
     if (low <= first && high >= last) setZoom(null);
-    else if (high - low >= SHORTEST) setZoom({ low, high });
+    else if (high - low >= shortest) setZoom({ low, high });
   }
 
   function readZoom() {
@@ -251,13 +291,13 @@
       event.preventDefault();
       const times = plot.data[0];
       const index = Math.min(times.length - 1, Math.max(0, (plot.cursor.idx ?? (step > 0 ? -1 : times.length)) + step));
-      plot.setCursor({ left: plot.valToPos(times[index], "x"), top: HEIGHT / 3 }, true, true);
+      plot.setCursor({ left: plot.valToPos(times[index], "x"), top: plot.over.clientHeight / 3 }, true, true);
     };
   }
 
   function fit(plot) {
-    const width = plot.root.parentElement.clientWidth;
-    if (width && width !== plot.width) plot.setSize({ width, height: HEIGHT });
+    const { clientWidth: width, clientHeight: height } = plot.root.parentElement;
+    if (width && width !== plot.width) plot.setSize({ width, height });
   }
 
   function zone() {
@@ -277,6 +317,7 @@
   function makeFormatter(unit) {
     if (unit === "bytes") return formatBytes;
     if (unit === "bytes/s") return (value) => (value == null ? "–" : `${formatBytes(value)}/s`);
+    if (unit === "watts") return (value) => (value == null ? "–" : `${formatNumber(value)} W`);
     if (unit === "ratio") return (value) => (value == null ? "–" : `${formatNumber(value * 100)} %`);
     return (value) => (value == null ? "–" : formatNumber(value));
   }
@@ -313,7 +354,7 @@
   function formatDuration(seconds) {
     const minutes = Math.round(seconds / 60);
     if (seconds < 120) return `${Math.round(seconds)} s`;
-    if (minutes < 120 && minutes !== 60) return `${minutes} min`;
+    if (minutes < 60) return `${minutes} min`;
     const hours = Math.floor(minutes / 60);
     return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
   }

@@ -32,7 +32,7 @@
   }
 
   function watch(map) {
-    const shown = map.parentElement.querySelector(".heat-value");
+    const shown = map.closest("figure").querySelector(".heat-value");
     const mark = map.appendChild(document.createElement("div"));
     mark.className = "heat-cell";
     mark.hidden = true;

@@ -22,7 +22,8 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from slurmscope.http.server.request import BadRequest, parse_head
+from slurmscope.core.connection_owner import query_owner
+from slurmscope.http.server.request import BadRequest, is_loopback, parse_head, peer_group
 
 MAX_HEAD_BYTES = 64 * 1024
 
@@ -147,8 +148,7 @@ class HeadDeadline(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timeout."""
         self._transport = cast("asyncio.Transport", transport)
-        address = transport.get_extra_info("peername")
-        self._peer = str(address[0]) if isinstance(address, tuple) else "unix"
+        self._peer = find_group(self._transport)
         watched = _WatchedTransport(self._transport, self._expect_head)
         self._protocol.connection_made(cast("asyncio.Transport", watched))
         self._start_timer()
@@ -224,6 +224,15 @@ class HeadDeadline(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def find_group(transport: asyncio.Transport) -> str:
+    """Return whose limit a connection counts against; see ``peer_group``."""
+    client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    if not isinstance(client, tuple):
+        return "unix"
+    peer = str(client[0]).removeprefix("::ffff:")
+    return peer_group(peer, query_owner(client[:2], server[:2]) if is_loopback(peer) else None)
 
 
 class _WatchedTransport:

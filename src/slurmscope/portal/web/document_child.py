@@ -13,7 +13,7 @@ from typing import Any
 
 from slurmscope.core.errors import OutputError
 from slurmscope.jobs.render.pdf import render_chart_png, render_pdf, render_svg_png
-from slurmscope.jobs.render.svg.figures import render_use_pie_svg
+from slurmscope.jobs.render.svg.charts import render_use_pie_svg
 
 PDF, CHART, PIE = "pdf", "chart", "pie"
 CPU_SECONDS = 60

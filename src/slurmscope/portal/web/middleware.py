@@ -11,14 +11,16 @@ import asyncio
 import hashlib
 import re
 import zlib
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
+from slurmscope.http.server import app as server_app
 from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Scope, Send, header_values, iterate_headers
 from slurmscope.portal.sign_in.csrf import FIELD
-from slurmscope.portal.web.user_limits import PersonLimits
+from slurmscope.portal.web.slow_results import PersonLimits
 
 MIN_BYTES = 1000
 LARGE_BYTES = 32 * 1024
@@ -27,7 +29,6 @@ LARGE_BYTES = 32 * 1024
 _LEVEL = 4
 _GZIP_BITS = 16 + zlib.MAX_WBITS
 _TYPES = (b"text/", b"application/json", b"image/svg+xml")
-_GZIP = re.compile(rb"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?P<q>[0-9.]{1,5}))?\s*(?:,|$)")
 _SECRET = FIELD.encode()
 
 Headers = list[tuple[bytes, bytes]]
@@ -119,8 +120,7 @@ class _Response:
 
 def accepts_gzip(scope: Scope) -> bool:
     """Return whether the client accepts gzip; a quality of 0 refuses it."""
-    found = _GZIP.search(b",".join(header_values(scope, "accept-encoding")).lower())
-    return found is not None and (found["q"] is None or bool(found["q"].strip(b"0.")))
+    return server_app.accepts_gzip(b",".join(header_values(scope, "accept-encoding")).decode("latin-1"))
 
 
 def _may_change(headers: Headers) -> bool:
@@ -170,11 +170,31 @@ PERSONAL = b"private, no-store"
 
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 
+FRAMED = "/d-solo/slurmscope/job"
+"""The only path that may be shown in a frame of another site."""
 
-def protect(app: AsgiApp, *, identity_header: str) -> AsgiApp:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framing:
+    """Which paths may be shown in frames, as a regular expression, and by which sites."""
+
+    paths: str = ""
+    parents: tuple[str, ...] = ()
+
+    def headers(self, path: str) -> Mapping[bytes, bytes]:
+        """Return the headers for a path; the older one has no list, and is left out where framing is allowed."""
+        if not self.parents or not re.fullmatch(self.paths, path):
+            return ALWAYS
+        policy = CONTENT_SECURITY_POLICY.replace("frame-ancestors 'none'", f"frame-ancestors {' '.join(self.parents)}")
+        return {k: v for k, v in ALWAYS.items() if k != b"x-frame-options"} | {
+            b"content-security-policy": policy.encode()
+        }
+
+
+def protect(app: AsgiApp, *, identity_header: str, framing: Framing | None = None) -> AsgiApp:
     """Wrap an application in everything that its responses need, including its error pages."""
     limited = RequestLimits(PersonLimits(HeadRequests(Compression(app))))
-    return SecurityHeaders(limited, identity_header=identity_header)
+    return SecurityHeaders(limited, identity_header=identity_header, framing=framing or Framing())
 
 
 class SecurityHeaders:
@@ -184,8 +204,9 @@ class SecurityHeaders:
     header in which a proxy passes the user name: caches that ignore this must at least separate responses by user.
     """
 
-    def __init__(self, app: AsgiApp, *, identity_header: str) -> None:
+    def __init__(self, app: AsgiApp, *, identity_header: str, framing: Framing) -> None:
         self._app = app
+        self._framing = framing
         self._vary = f"Authorization, {identity_header}".encode("ascii")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -193,16 +214,19 @@ class SecurityHeaders:
 
         async def send_with_headers(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": self._add_headers(message.get("headers", ()))}
+                always = self._framing.headers(scope["path"])
+                message = {**message, "headers": self._add_headers(message.get("headers", ()), always)}
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
-    def _add_headers(self, given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    def _add_headers(
+        self, given: list[tuple[bytes, bytes]], always: Mapping[bytes, bytes]
+    ) -> list[tuple[bytes, bytes]]:
         kept = [(name.lower(), value) for name, value in given if name.lower() not in ALWAYS]
         if not any(name == b"cache-control" for name, _ in kept):
             kept += [(b"cache-control", PERSONAL), (b"vary", self._vary)]
-        return [*kept, *ALWAYS.items()]
+        return [*kept, *always.items()]
 
 
 class RequestLimits:

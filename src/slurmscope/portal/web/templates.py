@@ -30,23 +30,32 @@ from starlette.responses import Response
 from slurmscope import __version__
 from slurmscope.archive.interface import GroupBy, JobFilter
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.core.units import format_bytes, format_count, format_ratio, format_seconds, format_some
+from slurmscope.archive.waste import describe_idle, describe_rest
+from slurmscope.core.units import (
+    format_bytes,
+    format_count,
+    format_energy,
+    format_hours,
+    format_ratio,
+    format_seconds,
+    format_some,
+)
 from slurmscope.jobs.exit_status import name_exit
-from slurmscope.jobs.failure import TITLE as FAILURE
-from slurmscope.jobs.failure import failure_rows
 from slurmscope.jobs.findings import RULES
 from slurmscope.jobs.pending.reasons import explain_reason
-from slurmscope.jobs.rating import MANY_JOBS, RatedJob, rate_use, rated_job
+from slurmscope.jobs.rating import BUSY_FOR_NOTHING, MANY_JOBS, RatedJob, rate_use, rated_job
 from slurmscope.jobs.render import contents
+from slurmscope.jobs.render.energy import describe_energy_sum
 from slurmscope.jobs.render.formatting import as_datetime, format_day, show
 from slurmscope.jobs.render.svg.charts import describe
+from slurmscope.jobs.render.svg.elements import LIGHT
 from slurmscope.jobs.rule import Severity, Subject
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.jobs.viewer import Viewer
 from slurmscope.portal.cluster_now import rate_wait
-from slurmscope.portal.queries import render_query
+from slurmscope.portal.queries import render_cause, render_query
 from slurmscope.portal.settings import PortalSettings
-from slurmscope.portal.sign_in.view_as import ViewAs
+from slurmscope.portal.sign_in.identity import ViewAs
 from slurmscope.reports.page_paths import (
     account_path,
     array_path,
@@ -211,11 +220,13 @@ class PageRenderer:
         *,
         clusters: FindClusters = tuple,
         view_as: ViewAs | None = None,
+        currency: str = "",
     ) -> None:
-        """Compile the templates; ``view_as`` adds the form of a demo to every page."""
+        """Compile the templates; ``view_as`` adds the form of a demo to every page, ``currency`` is that of energy."""
         self._settings = settings
         environment = _make_environment(settings, static, clusters)
         environment.globals["view_as"] = view_as
+        environment.globals["describe_energy"] = lambda total: describe_energy_sum(total, currency)
         # Compiled at the start, so that the first request is not slower than others.
         self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
 
@@ -240,9 +251,9 @@ def _make_environment(settings: PortalSettings, static: StaticFiles, clusters: F
         "base": base,
         "version": __version__,
         "contents": contents,
-        "failure_rows": failure_rows,
-        "failure_title": FAILURE,
+        "line_colors": len(LIGHT.lines),
         "query": render_query,
+        "cause_query": render_cause,
         "describe": describe,
         "states": STATES,
         "severities": tuple(Severity),
@@ -286,7 +297,7 @@ def _printable(value: object) -> object:
     return show(value, 8000) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _name_rule(rule: str) -> str:
+def name_rule(rule: str) -> str:
     """Return the title of a rule; the archive may contain rules that no longer exist."""
     return RULE_TITLES.get(rule, rule.replace("_", " "))
 
@@ -294,10 +305,6 @@ def _name_rule(rule: str) -> str:
 def _label_group(by: str) -> str:
     """Return the column title of totals by this group: findings are grouped by their rule."""
     return "Finding" if by == GroupBy.RULE else by.capitalize()
-
-
-def _format_hours(seconds: float | None) -> str:
-    return format_count(None if seconds is None else round(seconds / 3600, 2))
 
 
 def _percent_number(ratio: float | None) -> float:
@@ -308,7 +315,16 @@ def _percent_number(ratio: float | None) -> float:
 def _rate(ratio: float | None, subject: str | None, job: JobRow | JobSummary | None = None) -> str:
     """Rate a share, for its colour; the number is always shown next to it. Without a job, it is that of many jobs."""
     if isinstance(job, JobRow):
-        rated = RatedJob(job.state, job.run_seconds, job.gpus, job.cpus, job.memory_bytes)
+        rated = RatedJob(
+            job.state,
+            job.run_seconds,
+            job.gpus,
+            job.cpus,
+            job.memory_bytes,
+            job.gpu_ratio,
+            job.least_gpu_ratio,
+            not BUSY_FOR_NOTHING.isdisjoint(job.rules),
+        )
     else:
         rated = MANY_JOBS if job is None else rated_job(job)
     return rate_use(Subject(subject) if subject else None, ratio, rated).value
@@ -323,21 +339,35 @@ def _state_class(state: str) -> str:
     return {"COMPLETED": "completed", "CANCELLED": "cancelled"}.get(state, "failed")
 
 
+def _spark_path(spark: str) -> str:
+    """Return the path of a sparkline, 100 wide and 18 high; it is interrupted where nothing was measured."""
+    parts, width = list[str](), 100 / max(1, len(spark) - 1)
+    for place, digit in enumerate(spark):
+        if digit.isdigit():
+            begins = place == 0 or not spark[place - 1].isdigit()
+            parts.append(f"{'M' if begins else 'L'}{place * width:.1f} {17 - int(digit) * 16 / 9:.1f}")
+    return "".join(parts)
+
+
 _FILTERS: dict[str, Callable[..., object]] = {
     "bytes": format_bytes,
+    "energy": format_energy,
     "count": format_count,
     "day": format_day,
     "ratio": format_ratio,
     "seconds": format_seconds,
     "some": format_some,
-    "hours": _format_hours,
+    "hours": format_hours,
     "rate": _rate,
     "how_failed": lambda row: name_exit(row.exit_code, row.exit_signal),
     "percent_number": _percent_number,
-    "rule_title": _name_rule,
+    "rule_title": name_rule,
     "group_label": _label_group,
     "state_class": _state_class,
     "wait_level": rate_wait,
     "reason_meaning": lambda reason: explain_reason(reason).meaning,
+    "spark_path": _spark_path,
+    "idle": lambda total: tuple(describe_idle(total)),
+    "waste_rest": lambda total: tuple(describe_rest(total)),
     "spaced": lambda text: text.replace("_", " "),
 }

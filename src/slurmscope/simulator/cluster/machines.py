@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from slurmscope.core.units import MIB
 from slurmscope.simulator.cluster.records import CPU_HOLDING_STATES, GpuPool, Partition, Shape, User
-from slurmscope.simulator.cluster.texts import MIB
 
 GPUS_PER_NODE = 4
 

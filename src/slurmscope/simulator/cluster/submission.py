@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
+from slurmscope.core.units import MIB
 from slurmscope.simulator.cluster.machines import FreeMachines, ResourceRequest
-from slurmscope.simulator.cluster.people import pick_job_name, pick_user
-from slurmscope.simulator.cluster.records import Partition, SimulatedJob, User
-from slurmscope.simulator.cluster.texts import MIB
+from slurmscope.simulator.cluster.records import Partition, SimulatedJob, User, pick_job_name, pick_user
 
 # Finished jobs stay this long in squeue: MinJobAge.
 KEPT_SECONDS = 300

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-MIB = 1024 * 1024
+from slurmscope.core.units import MIB
 
 # squeue writes an array's step form only from this many tasks on: 0-12:3 stays "0,3,6,9,12", 0-15:3 does not.
 STEP_FORM_TASKS = 6

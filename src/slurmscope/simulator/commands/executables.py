@@ -18,18 +18,11 @@ from pathlib import Path
 
 from slurmscope.core.errors import OutputError
 from slurmscope.simulator.cluster.records import SimulatedCluster
-from slurmscope.simulator.commands import priorities, sacct, sacctmgr, scontrol, sinfo, squeue
+from slurmscope.simulator.commands import administration, lists, sacct
 from slurmscope.simulator.commands.call import CLUSTER, CommandResult, complete, read_line, refuse
 from slurmscope.simulator.commands.command_line import CommandLine
 
-_ALL = (
-    *squeue.LINES,
-    *sinfo.LINES,
-    *scontrol.LINES,
-    *priorities.LINES,
-    *sacctmgr.LINES,
-    *sacct.LINES,
-)
+_ALL = (*lists.SQUEUE, *lists.SINFO, *administration.LINES, *sacct.LINES)
 COMMANDS: Mapping[str, Mapping[str, CommandLine]] = {
     command: {read_line(line.arguments)[0]: line for line in _ALL if line.command == command}
     for command in dict.fromkeys(line.command for line in _ALL)

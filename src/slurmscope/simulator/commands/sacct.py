@@ -16,8 +16,8 @@ from slurmscope.cluster import completions
 from slurmscope.simulator.cluster.records import ENDED_STATES, SimulatedCluster, SimulatedJob
 from slurmscope.simulator.commands.call import NUL, encode
 from slurmscope.simulator.commands.command_line import WORD, CommandLine
+from slurmscope.simulator.commands.lists import nodes_text, tasks_text, tres_text
 from slurmscope.simulator.commands.sacct_rows import MAX_ELAPSED_SECONDS, pack_rows, render_jobs, unpack_rows
-from slurmscope.simulator.commands.squeue import nodes_text, tasks_text, tres_text
 from slurmscope.slurm.cluster_names import RECENT_ARGUMENTS
 from slurmscope.slurm.states import WAITING_STATES
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from slurmscope.core.tres import Gres
@@ -13,7 +15,7 @@ from slurmscope.simulator.cluster.records import SimulatedCluster, SimulatedJob
 from slurmscope.simulator.history.history import PastJob
 from slurmscope.simulator.history.requests import GPU_KINDS, SEVERAL_NODES, SHARES
 from slurmscope.simulator.history.workload_kinds import WorkloadKind, make_workload
-from slurmscope.simulator.history.workloads import Workload
+from slurmscope.simulator.history.workloads import Workload, draw_program
 from slurmscope.slurm.states import WAITING_STATES
 
 _ENDED_KINDS = frozenset(
@@ -41,12 +43,12 @@ class SimulatedAccounting:
             *(job.record for job in running),
             *(record_of(cluster, job) for job in cluster.jobs if job.state in WAITING_STATES),
         )
-        self._lives = {job.record.job_id: job.workload for job in (*running, *past)}
-        self.running_lives = tuple(job.workload for job in running)
+        self._workloads = {job.record.job_id: job.workload for job in (*running, *past)}
+        self.running_workloads = tuple(job.workload for job in running)
         self._by_id = _index((*self._ended, *self._current))
 
     def find_workload(self, job_id: int) -> Workload | None:
-        return self._lives.get(job_id)
+        return self._workloads.get(job_id)
 
     def clusters(self) -> tuple[str, ...]:
         return (self._cluster,)
@@ -141,13 +143,26 @@ def record_of(cluster: SimulatedCluster, job: SimulatedJob) -> JobRecord:
 
 
 def _running_jobs(cluster: SimulatedCluster) -> Iterator[PastJob]:
+    taken: Counter[str] = Counter()
     for job in cluster.jobs:
         if job.state == "RUNNING" and job.start_time is not None:
             record = record_of(cluster, job)
             kind = _running_kind(record)
             # It goes on for a while: what grows must not have stopped growing already.
             length_seconds = max(_SHORTEST_LENGTH_SECONDS, 1.2 * (cluster.now - job.start_time))
-            yield PastJob(record, kind, make_workload(record, kind, length_seconds=length_seconds))
+            program = draw_program(record.job_id, record.gpus)
+            made = make_workload(record, kind, length_seconds=length_seconds, program=program)
+            yield PastJob(record, kind, _place_gpus(made, taken))
+
+
+def _place_gpus(workload: Workload, taken: Counter[str]) -> Workload:
+    """Give a job the GPUs of its nodes behind those that are taken."""
+    nodes = []
+    for node in workload.nodes:
+        first = taken[node.name]
+        nodes.append(replace(node, gpus=tuple(replace(gpu, number=first + gpu.number) for gpu in node.gpus)))
+        taken[node.name] += len(node.gpus)
+    return workload._replace(nodes=tuple(nodes))
 
 
 def _running_kind(record: JobRecord) -> WorkloadKind:

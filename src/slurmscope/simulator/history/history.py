@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from slurmscope.core.tres import Gres
-from slurmscope.core.units import DAY_SECONDS
+from slurmscope.core.units import DAY_SECONDS, MIB
 from slurmscope.jobs.record import JobRecord, StepRecord
 from slurmscope.jobs.submit_line import submit_options
-from slurmscope.simulator.cluster.people import pick_job_name, pick_user
-from slurmscope.simulator.cluster.records import Partition, SimulatedCluster, User
+from slurmscope.simulator.cluster.records import Partition, SimulatedCluster, User, pick_job_name, pick_user
 from slurmscope.simulator.cluster.texts import duration_text, memory_text
 from slurmscope.simulator.history.requests import (
     ENDINGS,
@@ -30,10 +29,9 @@ from slurmscope.simulator.history.requests import (
     draw_request,
 )
 from slurmscope.simulator.history.workload_kinds import WorkloadKind, make_workload
-from slurmscope.simulator.history.workloads import Workload
+from slurmscope.simulator.history.workloads import PROGRAM_ENDINGS, ProgramKind, Workload, draw_program
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
-_MIB = 1 << 20
 
 
 def make_script(record: JobRecord) -> str:
@@ -41,7 +39,7 @@ def make_script(record: JobRecord) -> str:
     kind = record.job_id % 4
     cores, minutes = record.cpus or 1, (record.time_limit_seconds or 3600) // 60
     name = _ODD.sub("_", record.name)[:40] or "job"
-    memory = f"#SBATCH --mem={(record.memory_bytes or 1 << 30) // _MIB // max(1, record.node_count)}M"
+    memory = f"#SBATCH --mem={(record.memory_bytes or 1 << 30) // MIB // max(1, record.node_count)}M"
     has_threads = kind == 1 and cores > 1
     option = "cpus-per-task" if "cpus-per-task" in submit_options(record.submit_line) else "ntasks"
     lines = [
@@ -139,7 +137,7 @@ class History:
 
     def _array(self, draft: _Draft) -> Iterator[PastJob]:
         random = self._random
-        asked = draw_request(random, WorkloadKind.GOOD)
+        requested = draw_request(random, WorkloadKind.GOOD)
         first_id = self._give_id(draft.submit_seconds)
         for task in range(random.randrange(6, 17)):
             kind = (
@@ -147,8 +145,8 @@ class History:
                 if random.random() < 0.93
                 else random.choice((WorkloadKind.LEAKING, WorkloadKind.IDLE, WorkloadKind.OUT_OF_MEMORY))
             )
-            run_seconds = int(asked.run_seconds * random.uniform(0.9, 1.05))
-            own = replace(asked, nodes=1, run_seconds=min(asked.limit_seconds - 1, run_seconds))
+            run_seconds = int(requested.run_seconds * random.uniform(0.9, 1.05))
+            own = replace(requested, nodes=1, run_seconds=min(requested.limit_seconds - 1, run_seconds))
             job = self._job(draft, kind, own, first_id if not task else self._give_id(draft.submit_seconds))
             if job:
                 record = replace(job.record, array_job_id=first_id, array_task_id=task)
@@ -157,26 +155,30 @@ class History:
     def _heterogeneous(self, draft: _Draft) -> Iterator[PastJob]:
         random = self._random
         leader = self._give_id(draft.submit_seconds)
-        asked = draw_request(random, WorkloadKind.GOOD)
+        requested = draw_request(random, WorkloadKind.GOOD)
         for offset, cpus in enumerate((4, 16)):
-            part = replace(asked, nodes=1, cpus=cpus, memory_bytes=cpus << 31)
+            part = replace(requested, nodes=1, cpus=cpus, memory_bytes=cpus << 31)
             job = self._job(
                 draft, WorkloadKind.GOOD, part, leader if not offset else self._give_id(draft.submit_seconds)
             )
             if job:
                 yield replace(job, record=replace(job.record, het_job_id=leader, het_offset=offset))
 
-    def _job(self, draft: _Draft, kind: WorkloadKind, asked: SimulatedRequest, job_id: int) -> PastJob | None:
+    def _job(self, draft: _Draft, kind: WorkloadKind, requested: SimulatedRequest, job_id: int) -> PastJob | None:
         """Make one job; None when it would not have ended by now."""
         random = Random(f"past {job_id}")
         start = draft.submit_seconds + 1 + int(random.expovariate(1 / 1200))
-        end = start + asked.run_seconds
+        end = start + requested.run_seconds
         if end > self._cluster.now:
             return None
-        partition = _partition_for(random, self._cluster.partitions, asked)
+        partition = _partition_for(random, self._cluster.partitions, requested)
         if partition is None:
             return None
         state, exit_code, exit_signal = ENDINGS.get(kind, ("COMPLETED", 0, 0))
+        program = ProgramKind.TRAINING
+        if kind is WorkloadKind.GPU_GOOD:
+            program = draw_program(job_id, requested.gpus)
+            state, exit_code, exit_signal = PROGRAM_ENDINGS.get(program, ("COMPLETED", 0, 0))
         if kind is WorkloadKind.FAILED:
             exit_code, exit_signal = Random(f"failure of {job_id}").choice(FAILURES)
         record = JobRecord(
@@ -193,20 +195,20 @@ class History:
             eligible_seconds=draft.submit_seconds,
             start_seconds=start,
             end_seconds=end,
-            time_limit_seconds=asked.limit_seconds,
-            nodes=tuple(sorted(random.sample(partition.node_names, k=asked.nodes))),
-            node_count=asked.nodes,
-            cpus=asked.nodes * asked.cpus,
-            memory_bytes=asked.nodes * asked.memory_bytes,
-            gres=(Gres(name="gpu", count=asked.nodes * asked.gpus),) if asked.gpus else (),
+            time_limit_seconds=requested.limit_seconds,
+            nodes=tuple(sorted(random.sample(partition.node_names, k=requested.nodes))),
+            node_count=requested.nodes,
+            cpus=requested.nodes * requested.cpus,
+            memory_bytes=requested.nodes * requested.memory_bytes,
+            gres=(Gres(name="gpu", count=requested.nodes * requested.gpus),) if requested.gpus else (),
             exit_code=exit_code,
             exit_signal=exit_signal,
-            submit_line=submit_line(draft.name, asked),
+            submit_line=submit_line(draft.name, requested),
             work_dir=f"/home/{draft.user.name}",
             cancelled_by_uid=draft.user.uid if state == "CANCELLED" else None,
         )
-        workload = make_workload(record, kind, length_seconds=asked.run_seconds)
-        return PastJob(with_use(record, workload, asked), kind, workload)
+        workload = make_workload(record, kind, length_seconds=requested.run_seconds, program=program)
+        return PastJob(with_use(record, workload, requested), kind, workload)
 
     def _give_id(self, moment: int) -> int:
         free = FIRST_ID + max(0, moment - self._cluster.now + WINDOW_SECONDS) // 3
@@ -216,22 +218,22 @@ class History:
         return free
 
 
-def _partition_for(random: Random, partitions: Sequence[Partition], asked: SimulatedRequest) -> Partition | None:
+def _partition_for(random: Random, partitions: Sequence[Partition], requested: SimulatedRequest) -> Partition | None:
     fitting = [
         partition
         for partition in partitions
-        if (partition.name == "gpu") == bool(asked.gpus)
-        and len(partition.node_names) >= asked.nodes
-        and (partition.time_limit_seconds is None or partition.time_limit_seconds >= asked.limit_seconds)
+        if (partition.name == "gpu") == bool(requested.gpus)
+        and len(partition.node_names) >= requested.nodes
+        and (partition.time_limit_seconds is None or partition.time_limit_seconds >= requested.limit_seconds)
     ]
     return random.choice(fitting) if fitting else None
 
 
-def with_use(record: JobRecord, workload: Workload, asked: SimulatedRequest) -> JobRecord:
+def with_use(record: JobRecord, workload: Workload, requested: SimulatedRequest) -> JobRecord:
     """Add what Slurm's accounting gathers by itself: CPU time, and the sampled memory of the largest task."""
-    used = workload.cpu_seconds(asked.run_seconds)
-    tasks = record.cpus if asked.is_parallel else 1
-    seen = max(node.memory.anon_bytes(0.97 * asked.run_seconds) for node in workload.nodes)
+    used = workload.cpu_seconds(requested.run_seconds)
+    tasks = record.cpus if requested.is_parallel else 1
+    seen = max(node.memory.anon_bytes(0.97 * requested.run_seconds) for node in workload.nodes)
     step = StepRecord(
         name="0",
         state=record.state,
@@ -240,7 +242,7 @@ def with_use(record: JobRecord, workload: Workload, asked: SimulatedRequest) -> 
         tasks=tasks,
         nodes=record.node_count,
         cpu_seconds=0.995 * used,
-        max_rss_bytes=int(seen / (asked.cpus if asked.is_parallel else 1)),
+        max_rss_bytes=int(seen / (requested.cpus if requested.is_parallel else 1)),
         exit_code=record.exit_code,
         exit_signal=record.exit_signal,
         node_list=",".join(record.nodes),
@@ -248,8 +250,14 @@ def with_use(record: JobRecord, workload: Workload, asked: SimulatedRequest) -> 
     return replace(record, cpu_seconds=0.998 * used, steps=(step,))
 
 
-def submit_line(name: str, asked: SimulatedRequest) -> str:
-    cores = f"--nodes={asked.nodes} --ntasks-per-node={asked.cpus}" if asked.is_parallel else f"-c{asked.cpus}"
-    gpus = f" --gpus={asked.gpus}" if asked.gpus else ""
-    limit = duration_text(asked.limit_seconds)
-    return f"sbatch {cores} --mem={memory_text(asked.memory_bytes)} --time={limit}{gpus} {name.removesuffix('.sh')}.sh"
+def submit_line(name: str, requested: SimulatedRequest) -> str:
+    cores = (
+        f"--nodes={requested.nodes} --ntasks-per-node={requested.cpus}"
+        if requested.is_parallel
+        else f"-c{requested.cpus}"
+    )
+    gpus = f" --gpus={requested.gpus}" if requested.gpus else ""
+    limit = duration_text(requested.limit_seconds)
+    return (
+        f"sbatch {cores} --mem={memory_text(requested.memory_bytes)} --time={limit}{gpus} {name.removesuffix('.sh')}.sh"
+    )

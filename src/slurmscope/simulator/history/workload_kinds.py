@@ -13,11 +13,20 @@ from random import Random
 from types import MappingProxyType
 from typing import NamedTuple
 
+from slurmscope.core.units import GIB, MIB
 from slurmscope.jobs.record import JobRecord
-from slurmscope.simulator.history.workloads import Files, GpuLoad, Memory, NodeWorkload, Threads, Work, Workload
+from slurmscope.simulator.history.workloads import (
+    Files,
+    GpuLoad,
+    Memory,
+    NodeWorkload,
+    ProgramKind,
+    Threads,
+    Work,
+    Workload,
+    run_program,
+)
 
-GIB = float(1 << 30)
-MIB = float(1 << 20)
 DEFAULT_BYTES_PER_CPU = 2 * GIB
 GPU_BYTES = 80 * GIB
 
@@ -66,13 +75,24 @@ class _Plan(NamedTuple):
     length_seconds: float
 
 
-def make_workload(record: JobRecord, kind: WorkloadKind, *, length_seconds: float) -> Workload:
-    """Make the workload of a job that has started; ``length_seconds`` is how long it runs, or is thought to run."""
+def make_workload(
+    record: JobRecord,
+    kind: WorkloadKind,
+    *,
+    length_seconds: float,
+    program: ProgramKind = ProgramKind.TRAINING,
+) -> Workload:
+    """Make the workload of a job that has started; ``length_seconds`` is how long it runs, or is thought to run.
+
+    ``program`` is what a job does with its GPUs that uses them well.
+    """
     random = Random(f"workload of {record.job_id}")
     length_seconds = max(1.0, length_seconds)
     shape = _SHAPES.get(kind)
     good = _good_node(record, random, length_seconds)
     made = shape(_Plan(good, random, length_seconds)) if shape else good
+    if kind is WorkloadKind.GPU_GOOD:
+        made = run_program(program, made, float(record.start_seconds or 0), length_seconds)
     nodes = tuple(
         replace(made, name=name, work=replace(made.work, seed=(record.job_id + index) % 97))
         for index, name in enumerate(record.nodes)
@@ -89,6 +109,8 @@ def _good_node(record: JobRecord, random: Random, length: float) -> NodeWorkload
     cpus = max(1, (record.cpus or 0) // count)
     limit = (record.memory_bytes or (record.cpus or 0) * DEFAULT_BYTES_PER_CPU) / count
     gpus = record.gpus // count
+    is_older = any(gres.model == "a100" for gres in record.gres)
+    model = "NVIDIA A100-SXM4-80GB" if is_older else "NVIDIA H100 80GB HBM3"
     best = random.uniform(0.35, 0.6) if gpus else random.uniform(0.94, 0.99)
     work = Work(
         cores=tuple(best * random.uniform(0.96, 1.0) for _ in range(cpus)),
@@ -120,6 +142,7 @@ def _good_node(record: JobRecord, random: Random, length: float) -> NodeWorkload
                 number=number,
                 utilization_ratio=random.uniform(0.78, 0.98),
                 memory_bytes=GPU_BYTES * random.uniform(0.4, 0.9),
+                model=model,
             )
             for number in range(gpus)
         ),

@@ -2,7 +2,7 @@
 """Answer queries about simulated workloads like a Prometheus server that had sampled them.
 
 Nothing is stored. A curve has its points at the ends of equal steps; each is what a sample at that moment says, and a
-rate is the growth since the sample before, the first being that of the start. Totals are made of the same samples.
+rate is the growth since the sample before, the first being that of the start. JobTotals are made of the same samples.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from slurmscope.jobs.series import (
     Aggregation,
     Curves,
     JobSpan,
+    JobTotals,
     Series,
     SeriesQuery,
     SeriesSource,
-    Totals,
 )
-from slurmscope.simulator.history.workloads import GpuLoad, NodeWorkload, Workload
+from slurmscope.simulator.history.workloads import GpuLoad, GpuProgram, NodeWorkload, Workload
 
 LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 WorkloadSample = tuple[str, tuple[tuple[str, str], ...], float]
 
-IDLE_GPU_WATTS = 55.0
-WORKING_GPU_WATTS = 300.0
+IDLE_GPU_WATTS, OPENED_GPU_WATTS = 87.0, 123.0
+"""Power of a GPU that no process has opened, and of one with a process that does nothing."""
+SPINNING_SM_RATIO = 0.0076
+"""Share of the multiprocessors that one spinning thread keeps busy."""
+CORE_WATTS, BUSY_CORE_WATTS = 3.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,48 @@ def _held(value: Callable[[NodeWorkload, GpuLoad, float], float]) -> WorkloadMet
         return [((str(gpu.number), ""), value(node, gpu, at)) for gpu in node.gpus]
 
     return WorkloadMetric(("gpu", "mig"), values_at)
+
+
+def _counted(value: Callable[[NodeWorkload, GpuLoad, float], float]) -> WorkloadMetric:
+    """Make a number for each GPU whose hardware has counters."""
+
+    def values_at(node: NodeWorkload, at: float) -> LabelledValues:
+        return [((str(gpu.number), ""), value(node, gpu, at)) for gpu in node.gpus if gpu.has_counters]
+
+    return WorkloadMetric(("gpu", "mig"), values_at)
+
+
+def _gpu_joules(node: NodeWorkload, gpu: GpuLoad, at: float) -> float:
+    idle = OPENED_GPU_WATTS if gpu.has_process else IDLE_GPU_WATTS
+    return idle * at + (gpu.program.watts - OPENED_GPU_WATTS) * node.worked_seconds(gpu, at)
+
+
+def _worked(share: Callable[[GpuProgram], float]) -> WorkloadMetric:
+    return _counted(lambda node, gpu, at: share(gpu.program) * node.worked_seconds(gpu, at))
+
+
+def _transferred(_node: NodeWorkload, gpu: GpuLoad, at: float) -> float:
+    return gpu.program.pcie_bytes * min(at, gpu.stuck_seconds) if gpu.has_process else 0.0
+
+
+def _of_kind(name: str, kind: str, value: Callable[[NodeWorkload, GpuLoad, float], float | None]) -> WorkloadMetric:
+    """Make a number for each GPU that has one, with a label for its only kind."""
+
+    def values_at(node: NodeWorkload, at: float) -> LabelledValues:
+        for gpu in node.gpus:
+            if (number := value(node, gpu, at)) is not None:
+                yield (str(gpu.number), "", kind or str(gpu.program.xid)), number
+
+    return WorkloadMetric(("gpu", "mig", name), values_at)
+
+
+def _node_joules(node: NodeWorkload, at: float) -> LabelledValues:
+    parts = {
+        "gpu": math.fsum(_gpu_joules(node, gpu, at) for gpu in node.gpus),
+        "base": CORE_WATTS * len(node.work.cores) * at,
+        "cpu": BUSY_CORE_WATTS * node.cpu_seconds(at),
+    }
+    return [((part, "node"), joules) for part, joules in parts.items()]
 
 
 def _held_info(node: NodeWorkload, _at: float) -> LabelledValues:
@@ -147,9 +192,29 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_gpu_held_memory_bytes": _held(NodeWorkload.one_gpu_bytes),
         "jobs_gpu_held_utilization_ratio": _held(NodeWorkload.one_gpu_ratio),
         "jobs_gpu_busy_seconds_total": _held(NodeWorkload.one_gpu_seconds),
-        "jobs_gpu_energy_joules_total": _held(
-            lambda node, gpu, at: IDLE_GPU_WATTS * at + WORKING_GPU_WATTS * node.one_gpu_seconds(gpu, at)
+        "jobs_gpu_sm_active_seconds_total": _counted(
+            lambda node, gpu, at: (
+                gpu.program.sm * node.worked_seconds(gpu, at) + SPINNING_SM_RATIO * max(0.0, at - gpu.stuck_seconds)
+            )
         ),
+        "jobs_gpu_tensor_active_seconds_total": _worked(lambda program: program.tensor),
+        "jobs_gpu_dram_active_seconds_total": _worked(lambda program: program.dram),
+        "jobs_gpu_pipe_active_seconds_total": _of_kind(
+            "pipe",
+            "fp32",
+            lambda node, gpu, at: gpu.program.fp32 * node.worked_seconds(gpu, at) if gpu.has_counters else None,
+        ),
+        "jobs_gpu_throttled_seconds_total": _of_kind(
+            "reason", "thermal", lambda node, gpu, at: gpu.program.thermal * node.worked_seconds(gpu, at)
+        ),
+        "jobs_gpu_pcie_received_bytes_total": _counted(_transferred),
+        "jobs_gpu_pcie_transmitted_bytes_total": _counted(lambda node, gpu, at: 0.05 * _transferred(node, gpu, at)),
+        "jobs_gpu_faults_total": _of_kind("xid", "", lambda _node, gpu, at: 1.0 if at >= gpu.fault_seconds else None),
+        "jobs_gpu_fault_timestamp_seconds": _of_kind(
+            "xid", "", lambda _node, gpu, at: gpu.fault_at_seconds if at >= gpu.fault_seconds else None
+        ),
+        "jobs_gpu_energy_joules_total": _held(_gpu_joules),
+        "jobs_energy_joules_total": WorkloadMetric(("part", "covers"), _node_joules),
         "slurm_trace_cpu_seconds_total": _traced(lambda node, at, share: share * node.cpu_seconds(at)),
         "slurm_trace_cpu_cores": _traced(lambda node, at, share: share * node.busy_cores(at)),
         "slurm_trace_memory_rss_bytes": _traced(lambda node, at, share: share * node.memory.anon_bytes(at)),
@@ -165,7 +230,7 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
 
 SHORTEST_STEP_SECONDS = 10
 POINTS = 120
-"""How many points a curve has at most, whatever was asked for: enough for a chart, and quick for thousands of jobs."""
+"""How many points a curve has at most, whatever was requested: enough for a chart, and quick for thousands of jobs."""
 
 LabelValues = tuple[str, ...]
 ValuesByLabels = dict[LabelValues, list[float]]
@@ -180,7 +245,7 @@ class SimulatedSeries:
         self, find_workload: Callable[[int], Workload | None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Take a function that returns the workload of a job ID."""
-        self._find_life = find_workload
+        self._find_workload = find_workload
         self._clock = clock
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
@@ -194,19 +259,19 @@ class SimulatedSeries:
                 curves[span.job_id] = answer
         return Curves(curves)
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
         """Return one number per series, over the whole span of each job."""
         totals: dict[int, dict[LabelValues, float]] = {}
         for span, workload in self._found(spans, until):
             rows = _sample(wanted, workload, step_ends(span, POINTS))
             if answer := {labels: _total(wanted.how, span, row) for labels, row in rows.items()}:
                 totals[span.job_id] = answer
-        return Totals(totals)
+        return JobTotals(totals)
 
     def _found(self, spans: Sequence[JobSpan], until: float) -> list[tuple[JobSpan, Workload]]:
         if self._clock() > until:
-            raise ServerTimedOut("simulated jobs were not asked about in time")
-        return [(span, workload) for span in spans if (workload := self._find_life(span.job_id)) is not None]
+            raise ServerTimedOut("simulated jobs were not queried in time")
+        return [(span, workload) for span in spans if (workload := self._find_workload(span.job_id)) is not None]
 
 
 class SplitSeries:
@@ -221,16 +286,16 @@ class SplitSeries:
         self._other = other
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
-        """Return what both answer."""
+        """Return what both sources return."""
         answers = [source.read_curves(wanted, own, points=points, until=until) for source, own in self._split(spans)]
         by_job = {job_id: curves for answer in answers for job_id, curves in answer.by_job.items()}
         return Curves(by_job, frozenset[int]().union(*(answer.lost_jobs for answer in answers)))
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
-        """Return what both answer."""
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
+        """Return what both sources return."""
         answers = [source.read_totals(wanted, own, until=until) for source, own in self._split(spans)]
         by_job = {job_id: totals for answer in answers for job_id, totals in answer.by_job.items()}
-        return Totals(by_job, frozenset[int]().union(*(answer.lost_jobs for answer in answers)))
+        return JobTotals(by_job, frozenset[int]().union(*(answer.lost_jobs for answer in answers)))
 
     def _split(self, spans: Sequence[JobSpan]) -> list[tuple[SeriesSource, list[JobSpan]]]:
         ones = {span.job_id for span in spans if self._is_of_one(span.job_id)}
@@ -251,14 +316,14 @@ class SeriesByCluster:
         self._members = members
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
-        """Return what the source of the cluster answers; nothing for an unknown cluster."""
+        """Return what the source of the cluster returns; nothing for an unknown cluster."""
         source = self._members.get(wanted.cluster)
         return source.read_curves(wanted, spans, points=points, until=until) if source else Curves()
 
-    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
-        """Return what the source of the cluster answers; nothing for an unknown cluster."""
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> JobTotals:
+        """Return what the source of the cluster returns; nothing for an unknown cluster."""
         source = self._members.get(wanted.cluster)
-        return source.read_totals(wanted, spans, until=until) if source else Totals()
+        return source.read_totals(wanted, spans, until=until) if source else JobTotals()
 
 
 def step_ends(span: JobSpan, points: int) -> tuple[float, ...]:

@@ -7,15 +7,22 @@ job; a workload that runs longer than planned stays as it was at its planned end
 
 The load is constant within a tenth of an iteration. Its sum up to any moment is a closed formula, because the noise
 repeats after a hundred iterations: any time can be evaluated at once, and always gives the same number.
+
+Loads of programs on a GPU were measured on an H200; a job's program follows from its ID, like all that is random.
 """
 
 from __future__ import annotations
 
+import enum
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from random import Random
+from types import MappingProxyType
 from typing import NamedTuple
+
+from slurmscope.core.units import GIB, MIB
 
 STEPS = 10
 """Steps of an iteration; the last one is the checkpoint."""
@@ -28,6 +35,11 @@ NOISE = tuple(_random.random() for _ in range(_CYCLE))
 _WEIGHTS = tuple(CHECKPOINT_LOAD if step % STEPS == STEPS - 1 else 1.0 for step in range(_CYCLE))
 _WEIGHT_SUMS = (0.0, *accumulate(_WEIGHTS))
 _NOISE_SUMS = (0.0, *accumulate(weight * noise for weight, noise in zip(_WEIGHTS, NOISE, strict=True)))
+
+STUCK_PART = 0.4
+"""Part of a run after which a program that gets stuck does nothing."""
+FAULT_PART = 0.97
+"""Part of a run after which a GPU reports an error."""
 
 
 def load_in(step: int, *, dip_ratio: float, seed: int) -> float:
@@ -105,7 +117,7 @@ class Memory:
     cache_bytes: float = 0.0
     is_leaking: bool = False
     killed_seconds: float = math.inf
-    """When the kernel kills a process for want of memory."""
+    """When the kernel kills a process that ran out of memory."""
 
     def anon_bytes(self, at: float) -> float:
         """Return memory that is backed by no file; it breathes a little below what is charged."""
@@ -149,15 +161,46 @@ class Threads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProgram:
+    """Describe what parts of a GPU do while it is busy, as shares of that time, and its power in watts then.
+
+    ``pcie_bytes`` are per second of the run, ``thermal`` is the part of the busy time at reduced clocks. The defaults
+    are those of a training in half precision.
+    """
+
+    sm: float = 0.91
+    tensor: float = 0.33
+    fp32: float = 0.0
+    dram: float = 0.34
+    watts: float = 690.0
+    pcie_bytes: float = 41.0 * MIB
+    thermal: float = 0.0
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLoad:
-    """Describe what a job does with one GPU; one without a process is held for nothing."""
+    """Describe what a job does with one GPU; one without a process is held for nothing.
+
+    From ``stuck_seconds`` on, one thread spins; an error is reported at ``fault_seconds``, in Unix time
+    ``fault_at_seconds``.
+    """
 
     number: int
     utilization_ratio: float
     memory_bytes: float
     has_process: bool = True
-    model: str = "NVIDIA A100-SXM4-80GB"
-    memory_size_bytes: float = 80.0 * (1 << 30)
+    model: str = "NVIDIA H100 80GB HBM3"
+    memory_size_bytes: float = 80.0 * GIB
+    program: GpuProgram = GpuProgram()
+    stuck_seconds: float = math.inf
+    fault_seconds: float = math.inf
+    fault_at_seconds: float = 0.0
+
+    @property
+    def has_counters(self) -> bool:
+        """Return whether the hardware counts what its parts do: not before Hopper."""
+        return "A100" not in self.model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,17 +235,23 @@ class NodeWorkload:
         return self.files.write_bytes_per_second * (0.2 * worked + 0.8 * period * checkpoints(worked, period))
 
     def gpu_ratio(self, at: float) -> float | None:
-        """Return the mean utilisation of the GPUs; None where there are none."""
+        """Return the mean utilization of the GPUs; None where there are none."""
         if not self.gpus:
             return None
         return math.fsum(self.one_gpu_ratio(gpu, at) for gpu in self.gpus) / len(self.gpus)
 
     def one_gpu_ratio(self, gpu: GpuLoad, at: float) -> float:
+        if at > gpu.stuck_seconds:
+            return 1.0
         return gpu.utilization_ratio * self.work.load(at) if gpu.has_process else 0.0
 
     def one_gpu_seconds(self, gpu: GpuLoad, at: float) -> float:
         """Return the time so far in which the GPU was busy."""
-        return gpu.utilization_ratio * self.work.done_seconds(at) if gpu.has_process else 0.0
+        return self.worked_seconds(gpu, at) + max(0.0, at - gpu.stuck_seconds)
+
+    def worked_seconds(self, gpu: GpuLoad, at: float) -> float:
+        """Return the time so far in which the GPU was busy and not stuck."""
+        return gpu.utilization_ratio * self.work.done_seconds(min(at, gpu.stuck_seconds)) if gpu.has_process else 0.0
 
     def gpu_bytes(self, at: float) -> float | None:
         """Return the GPU memory that processes hold; it is filled within the first minute."""
@@ -222,3 +271,102 @@ class Workload(NamedTuple):
     def cpu_seconds(self, at: float) -> float:
         """Return the CPU time of all nodes so far."""
         return math.fsum(node.cpu_seconds(at) for node in self.nodes)
+
+
+class ProgramKind(enum.StrEnum):
+    """Name what is special about a program that uses GPUs."""
+
+    TRAINING = "training"
+    FP32 = "fp32"
+    MEMORY_BOUND = "memory_bound"
+    LAUNCH_BOUND = "launch_bound"
+    COPIES = "copies"
+    STARVED = "starved"
+    SOME_IDLE = "some_idle"
+    UNUSED_MEMORY = "unused_memory"
+    STUCK = "stuck"
+    THROTTLED = "throttled"
+    BAD_POINTER = "bad_pointer"
+    LOST = "lost"
+
+
+_PROGRAMS: Mapping[ProgramKind, GpuProgram] = MappingProxyType(
+    {
+        ProgramKind.FP32: GpuProgram(sm=0.97, tensor=0.06, fp32=0.74, dram=0.12, watts=634, pcie_bytes=10 * MIB),
+        ProgramKind.MEMORY_BOUND: GpuProgram(sm=0.99, tensor=0.0, dram=0.88, watts=580, pcie_bytes=22 * MIB),
+        ProgramKind.LAUNCH_BOUND: GpuProgram(sm=0.001, tensor=0.0, dram=0.0, watts=128, pcie_bytes=152 * MIB),
+        ProgramKind.COPIES: GpuProgram(sm=0.0, tensor=0.0, dram=0.01, watts=130, pcie_bytes=55_036 * MIB),
+        ProgramKind.STARVED: GpuProgram(sm=0.76, tensor=0.74, dram=0.2, watts=780, pcie_bytes=30 * MIB),
+        ProgramKind.THROTTLED: GpuProgram(thermal=0.3, watts=520),
+        ProgramKind.BAD_POINTER: GpuProgram(xid=31),
+        ProgramKind.LOST: GpuProgram(xid=79),
+    }
+)
+"""Programs that differ from a training in half precision, which keeps tensor cores at work."""
+_BUSY: Mapping[ProgramKind, float] = MappingProxyType(
+    {
+        ProgramKind.MEMORY_BOUND: 0.98,
+        ProgramKind.LAUNCH_BOUND: 0.22,
+        ProgramKind.COPIES: 0.0001,
+        ProgramKind.STARVED: 0.24,
+    }
+)
+PROGRAM_SHARES: Mapping[ProgramKind, float] = MappingProxyType(
+    {
+        ProgramKind.TRAINING: 45,
+        ProgramKind.FP32: 12,
+        ProgramKind.MEMORY_BOUND: 8,
+        ProgramKind.LAUNCH_BOUND: 5,
+        ProgramKind.COPIES: 4,
+        ProgramKind.STARVED: 7,
+        ProgramKind.SOME_IDLE: 4,
+        ProgramKind.UNUSED_MEMORY: 3,
+        ProgramKind.STUCK: 4,
+        ProgramKind.THROTTLED: 4,
+        ProgramKind.BAD_POINTER: 2,
+        ProgramKind.LOST: 2,
+    }
+)
+"""How often each kind occurs."""
+PROGRAM_ENDINGS: Mapping[ProgramKind, tuple[str, int, int]] = MappingProxyType(
+    {
+        ProgramKind.BAD_POINTER: ("FAILED", 1, 0),
+        ProgramKind.LOST: ("FAILED", 1, 0),
+        ProgramKind.STUCK: ("CANCELLED", 0, 15),
+    }
+)
+"""State, exit code and signal of jobs that do not end well."""
+
+
+def draw_program(job_id: int, gpus: int) -> ProgramKind:
+    """Choose a program; one of several GPUs can be idle, of one it cannot."""
+    random = Random(f"program of {job_id}")
+    can = [kind for kind in PROGRAM_SHARES if gpus > 1 or kind is not ProgramKind.SOME_IDLE]
+    return random.choices(can, weights=[PROGRAM_SHARES[kind] for kind in can])[0]
+
+
+def run_program(kind: ProgramKind, node: NodeWorkload, start_seconds: float, length_seconds: float) -> NodeWorkload:
+    """Return a node on which the GPUs are used by such a program."""
+    program = _PROGRAMS.get(kind, GpuProgram())
+    gpus = tuple(
+        replace(gpu, program=program, utilization_ratio=_BUSY.get(kind, gpu.utilization_ratio)) for gpu in node.gpus
+    )
+    work = node.work
+    if kind is ProgramKind.SOME_IDLE:
+        gpus = (gpus[0], *(replace(gpu, utilization_ratio=0.0, memory_bytes=500 * MIB) for gpu in gpus[1:]))
+    elif kind is ProgramKind.UNUSED_MEMORY:
+        gpus = tuple(replace(gpu, utilization_ratio=0.002) for gpu in gpus)
+    elif kind is ProgramKind.STUCK:
+        gpus = tuple(replace(gpu, stuck_seconds=STUCK_PART * length_seconds) for gpu in gpus)
+    elif kind is ProgramKind.STARVED:
+        # One process for each GPU reads and prepares its data.
+        cores = tuple(0.99 if number < len(gpus) else 0.005 for number in range(len(work.cores)))
+        work = replace(work, cores=cores, dip_ratio=0.02)
+    if program.xid is not None:
+        gpus = (_with_fault(gpus[0], start_seconds, length_seconds), *gpus[1:]) if gpus else ()
+    return replace(node, gpus=gpus, work=work)
+
+
+def _with_fault(gpu: GpuLoad, start_seconds: float, length_seconds: float) -> GpuLoad:
+    seconds = FAULT_PART * length_seconds
+    return replace(gpu, fault_seconds=seconds, fault_at_seconds=start_seconds + seconds)

@@ -16,8 +16,14 @@ from hypothesis import strategies as st
 
 from slurmscope.core.errors import MalformedAnswer, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.http.client.address import ServerAddress, parse_address
-from slurmscope.http.client.post import ANSWER_LIMIT_BYTES, parse_answer, post
-from slurmscope.http.client.request import ClientRequest, HttpAnswer, tls_context
+from slurmscope.http.client.request import (
+    ANSWER_LIMIT_BYTES,
+    ClientRequest,
+    HttpAnswer,
+    parse_answer,
+    post,
+    tls_context,
+)
 from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.scripted_server import http_answer, read_whole_request, scripted_server
 

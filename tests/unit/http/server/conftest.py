@@ -5,18 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from slurmscope.core.connection_owner import query_owner
 from slurmscope.http.server.address import ListenHost
 from slurmscope.http.server.app import ExporterApp, Scrape
 from slurmscope.http.server.connection import ConnectionLimits
 from slurmscope.http.server.response import App
-from slurmscope.http.server.server import Server
+from slurmscope.http.server.server import FindOwner, Server
 from tests.fakes.certificates import Authority, make_authority, make_identity
 from tests.fakes.exposition import FakeExposition
+
+
+def user_of_address(client: tuple[str, int], _: tuple[str, int]) -> int:
+    """Take each address of the loopback for that of another user."""
+    return int(ip_address(client[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class Serve(Protocol):
         max_connections: int = 512,
         max_requests: int = 40,
         app: App | None = None,
+        find_local_user: FindOwner = query_owner,
     ) -> Running:
         """Return the running server."""
         ...
@@ -63,6 +71,7 @@ def serve() -> Iterator[Serve]:
         max_connections: int = 512,
         max_requests: int = 40,
         app: App | None = None,
+        find_local_user: FindOwner = query_owner,
     ) -> Running:
         server = Server(
             app or ExporterApp(scrape or FakeExposition(), max_requests=max_requests),
@@ -70,6 +79,7 @@ def serve() -> Iterator[Serve]:
             limits=limits,
             config_file=config_file,
             max_connections=max_connections,
+            find_local_user=find_local_user,
         )
         servers.append(server)
         server.start()

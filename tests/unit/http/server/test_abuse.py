@@ -19,7 +19,7 @@ from slurmscope.http.server.page_slots import STALLED_SECONDS
 from tests.fakes.exposition import PAGE, FakeExposition, HeldExposition
 from tests.fakes.raw_http import GENEROUS_SECONDS, ask, connect, exchange, get, read_all, read_answer, status_of
 from tests.processes import until as wait_until
-from tests.unit.http.server.conftest import Serve
+from tests.unit.http.server.conftest import Serve, user_of_address
 
 MEGABYTE = 1024 * 1024
 PATIENT = ConnectionLimits(head_seconds=600.0)
@@ -215,8 +215,8 @@ def test_scrapes_go_on_beside_45_clients_that_never_read(serve: Serve, limits: d
     assert [(200, 200 * 65_536)] * 5 == [(reply.status, len(reply.body)) for reply in replies]
 
 
-def test_idle_connection_of_another_address_survives_a_flood_of_connections(serve: Serve) -> None:
-    address = serve(max_connections=8).address
+def test_idle_connection_of_another_user_survives_a_flood_of_connections(serve: Serve) -> None:
+    address = serve(max_connections=8, find_local_user=user_of_address).address
     with contextlib.ExitStack() as stack:
         scraper = stack.enter_context(connect(address))
         assert 200 == ask(scraper).status  # it then waits longer than any other connection

@@ -4,14 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.core.errors import ConfigError, SlurmscopeError
-from slurmscope.http.server.app import ExporterApp, Route, ScrapeRequest, UnknownCollector, scrape_deadline
-from slurmscope.http.server.request import BadRequest, HttpRequest
+from slurmscope.http.server.app import (
+    Audience,
+    ExporterApp,
+    Route,
+    ScrapeRequest,
+    UnknownCollector,
+    parse_scrape,
+    scrape_deadline,
+)
+from slurmscope.http.server.page_slots import STALLED_SECONDS
+from slurmscope.http.server.request import BadRequest, HttpRequest, PeerCredentials, parse_head
 from slurmscope.http.server.response import Response, Upload
 from slurmscope.http.server.wire import ClientTooSlow
 from slurmscope.metrics.write import Format
@@ -79,7 +90,9 @@ def test_format_encoding_and_deadline_follow_the_headers() -> None:
         )
     )
     expected = ScrapeRequest(format=Format.OPENMETRICS, is_gzip=True, deadline_seconds=1.8)
-    assert [expected] == exposition.calls
+    [call] = exposition.calls
+    assert expected == replace(call, deadline_seconds=1.8)
+    assert 0 < (call.deadline_seconds or 0) <= 1.8
     headers = dict(response.headers)
     assert headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert headers["Content-Encoding"] == "gzip"
@@ -190,6 +203,17 @@ def test_page_that_waits_for_its_client_gives_way_to_a_new_scrape() -> None:
     assert all(exposition.ended.acquire(timeout=5) for _ in range(2))
 
 
+def test_time_in_which_a_scrape_waits_for_its_turn_counts() -> None:
+    exposition = FakeExposition(b"a", b"b")
+    app = ExporterApp(exposition, max_requests=1)
+    unread = app(request("/metrics"))
+    response = app(request("/metrics", x_prometheus_scrape_timeout_seconds="2"))
+    assert 200 == response.status
+    assert 0 < (exposition.calls[1].deadline_seconds or 0) <= 1.8 - STALLED_SECONDS
+    for each in (unread, response):
+        each.close()
+
+
 def test_no_limit_means_no_limit() -> None:
     app = ExporterApp(FakeExposition(), max_requests=0)
     assert {200} == {app(request("/metrics")).status for _ in range(100)}
@@ -226,3 +250,19 @@ def test_landing_page_links_to_what_there_is() -> None:
 def test_telemetry_path_that_is_taken_is_refused(path: str) -> None:
     with pytest.raises(ConfigError):
         ExporterApp(FakeExposition(), telemetry_path=path)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"peer": "192.0.2.1"}, Audience.NETWORK),
+        ({"peer": "2001:db8::1"}, Audience.NETWORK),
+        ({"peer": "127.8.0.1"}, Audience.HERE),
+        ({"peer": "::1"}, Audience.HERE),
+        ({"peer": "unix", "credentials": PeerCredentials(1, 1001)}, Audience.HERE),
+        ({"peer": "localhost"}, Audience.NETWORK),
+        ({"peer": "192.0.2.1", "is_authenticated": True}, Audience.ADMITTED),
+    ],
+)
+def test_audience_is_judged_by_address_and_by_the_web_configuration(given: Any, expected: Audience) -> None:
+    assert expected is parse_scrape(parse_head(b"GET /metrics HTTP/1.1\r\nHost: a", **given)).audience

@@ -197,8 +197,8 @@ def test_hash_that_bcrypt_cannot_use_is_refused_at_the_start() -> None:
         BasicAuth({"a": "$2b$04$" + "a" * 53})
 
 
-def guess(auth: BasicAuth, number: int, *, user: bytes = b"a", peer: str = "10.0.0.1") -> int:
-    refusal = auth.refuse(replace(request(user, b"guess%d" % number), peer=peer))
+def guess(auth: BasicAuth, number: int, *, user: bytes = b"a", group: str = "10.0.0.1") -> int:
+    refusal = auth.refuse(replace(request(user, b"guess%d" % number), group=group))
     return 200 if refusal is None else refusal.status
 
 
@@ -216,7 +216,7 @@ def test_guesses_of_one_address_use_a_small_share_of_a_core() -> None:
     assert 5 == len(checked)
 
     # Others are checked: another address, another user, and the same guess is answered at once.
-    assert 401 == guess(auth, 30, peer="10.0.0.2")
+    assert 401 == guess(auth, 30, group="10.0.0.2")
     assert 401 == guess(auth, 30, user=b"b")
     assert 401 == guess(auth, 0)
     # One guess in 400 seconds, of which a check takes about a fortieth.
@@ -228,7 +228,7 @@ def test_password_that_was_right_before_is_not_limited() -> None:
     auth = BasicAuth({"a": hashed(b"good").replace("$04$", "$18$")}, check=lambda password, _: password == b"good")
     assert is_let_in(auth, b"a", b"good")
     for number in range(10):
-        guess(auth, number, peer="")
+        guess(auth, number, group="")
     assert is_let_in(auth, b"a", b"good")
 
 

@@ -106,12 +106,14 @@ def test_accepting_outlives_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     class Unlucky(Server):
         is_first = True
 
-        def _admit(self, sock: socket.socket, peer: str, credentials: PeerCredentials | None = None) -> None:
+        def _admit(
+            self, sock: socket.socket, peer: str, credentials: PeerCredentials | None = None, uid: int | None = None
+        ) -> None:
             if self.is_first:
                 self.is_first = False
                 sock.close()
                 raise MemoryError
-            super()._admit(sock, peer, credentials)
+            super()._admit(sock, peer, credentials, uid)
 
     server = Unlucky(ExporterApp(FakeExposition()), addresses=("127.0.0.1:0",))
     server.start()

@@ -192,7 +192,31 @@ def test_sentence_names_the_word_that_removes_a_protection(
     gate = FileGate(path)
     rewrite(path, "# nothing\n")
     assert 500 == status(gate)
-    assert "restart to accept that, or write basic_auth_users: {}" in str(caplog.records[-1].__dict__["fields"])
+    assert "reload the service to accept that, or write basic_auth_users: {}" in str(
+        caplog.records[-1].__dict__["fields"]
+    )
+
+
+def test_administrator_may_accept_that_a_protection_is_gone(write_config: Write, certificates: Authority) -> None:
+    pair = f"cert_file: {certificates.server.cert}, key_file: {certificates.server.key}"
+    path = write_config(f"tls_server_config: {{{pair}}}\n{USERS}")
+    gate = FileGate(path)
+
+    gate.accept()
+    rewrite(path, "# the rest is not written yet\n")
+    assert 500 == status(gate, "secret")
+    gate.accept()
+    assert (200, None) == (status(gate), gate.rules().tls)
+
+
+def test_accepting_a_broken_file_opens_nothing(write_config: Write) -> None:
+    path = write_config(USERS)
+    gate = FileGate(path)
+    rewrite(path, "basic_auth_users: {alice: [")
+    gate.accept()
+    assert 500 == status(gate, "secret")
+    rewrite(path, "# nothing\n")
+    assert 500 == status(gate, "secret")
 
 
 def test_swapped_certificate_is_picked_up_and_a_half_pair_closes(

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from slurmscope.http.server.address import ListenHost
+from slurmscope.http.server.connection import ConnectionLimits
 from tests.fakes.exposition import PAGE
 from tests.fakes.raw_http import GENEROUS_SECONDS, ask, connect, get, read_answer
 from tests.leftovers import nothing_left
-from tests.unit.http.server.conftest import Serve
+from tests.unit.http.server.conftest import Serve, user_of_address
 
 ROOT = Path(__file__).parents[4]
 
@@ -171,3 +172,32 @@ def test_only_what_is_switched_on_is_loaded(with_tls: bool) -> None:
     }  # fmt: skip
     assert set() == heavy & set(loaded)
     assert with_tls == ("ssl" in loaded)
+
+
+def test_user_with_too_many_new_connections_is_refused_and_others_are_served(serve: Serve) -> None:
+    limits = ConnectionLimits(new_per_second=0.001, new_at_once=5)
+    address = serve(limits=limits, find_local_user=user_of_address).address
+
+    def status(source: str) -> int:
+        return int(asked_from(source, address).split()[1])
+
+    assert [200] * 5 + [503] * 5 == [status("127.0.0.2") for _ in range(10)]
+    assert [200] * 3 == [status("127.0.0.3") for _ in range(3)]
+    assert 503 == status("127.0.0.2")
+
+
+def test_addresses_of_the_loopback_are_all_those_of_their_user(serve: Serve) -> None:
+    limits = ConnectionLimits(new_per_second=0.001, new_at_once=5)
+    address = serve(limits=limits).address
+
+    statuses = [asked_from(f"127.0.1.{number}", address).split()[1] for number in range(1, 11)]
+
+    assert [b"200"] * 5 + [b"503"] * 5 == statuses
+
+
+def asked_from(source: str, address: ListenHost) -> bytes:
+    target = (address.host, address.port)
+    with socket.create_connection(target, GENEROUS_SECONDS, source_address=(source, 0)) as sock:
+        with contextlib.suppress(OSError):  # refused already
+            sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return sock.recv(4096)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.http.server.request import BadRequest, HttpRequest, PeerCredentials, parse_head, peer_group
+from slurmscope.http.server.request import BadRequest, HttpRequest, parse_head, peer_group
 
 
 def head(*lines: str) -> bytes:
@@ -157,7 +157,8 @@ def test_quoted_path_and_query_come_back(path: str, query: list[tuple[str, str]]
 
 def test_limits_are_shared_by_user_address_or_network() -> None:
     assert "10.0.0.1" == peer_group("10.0.0.1", None)
-    assert "uid 1000" == peer_group("unix", PeerCredentials(7, 1000))
+    assert "uid 1000" == peer_group("unix", 1000) == peer_group("127.0.0.1", 1000)
     assert peer_group("2001:db8::1", None) == peer_group("2001:db8:0:0:ffff::2%eth0", None)
     assert peer_group("2001:db8::1", None) != peer_group("2001:db8:0:1::1", None)
+    assert peer_group("127.0.0.1", None) == peer_group("127.9.9.9", None) == peer_group("::1", None)
     assert "odd:" == peer_group("odd:", None)

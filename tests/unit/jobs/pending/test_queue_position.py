@@ -32,15 +32,17 @@ def make_priority(job_id: int, total: float, **factors: float) -> JobPriority:
 
 
 def test_factors_stand_beside_the_median_and_the_neighbours() -> None:
+    """They are of the jobs that the position counts: job 6 depends on another one and has none."""
     priorities = JobPriorities(
         priorities=(
+            make_priority(6, 99.0, age=99.0),
             make_priority(4, 10.0, age=10.0),
             make_priority(3, 20.0, age=5.0, fairshare=15.0),
             make_priority(1, 90.0, age=30.0, qos=60.0),
         )
     )
-    (table,) = compare_priorities(priorities, JOB)
-    assert ("batch", 3) == (table.partition, table.jobs)
+    (table,) = compare_priorities(priorities, QUEUE, JOB)
+    assert ("batch", 13) == (table.partition, table.jobs)
     assert [
         ("priority", 20.0, 20.0, 90.0, 10.0),
         ("age", 5.0, 10.0, 30.0, 10.0),
@@ -50,6 +52,6 @@ def test_factors_stand_beside_the_median_and_the_neighbours() -> None:
 
 
 def test_only_job_has_no_neighbours() -> None:
-    (table,) = compare_priorities(JobPriorities(priorities=(make_priority(3, 20.0, age=20.0),)), JOB)
+    (table,) = compare_priorities(JobPriorities(priorities=(make_priority(3, 20.0, age=20.0),)), QUEUE, JOB)
     assert [(None, None), (None, None)] == [(row.ahead, row.behind) for row in table.rows]
-    assert [] == list(compare_priorities(JobPriorities(), JOB))
+    assert [] == list(compare_priorities(JobPriorities(), QUEUE, JOB))

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.cluster.sinfo import Node, NodeGres
-from slurmscope.jobs.pending.smaller_request import FreeNode, SmallerRequest, find_free, suggest_smaller, summarize_free
+from slurmscope.jobs.pending.queue import PendingJob
+from slurmscope.jobs.pending.smaller_request import (
+    FreeNode,
+    PastRun,
+    SmallerRequest,
+    find_free,
+    suggest_smaller,
+    summarize_free,
+)
 from slurmscope.jobs.wait_times import WaitingTime
-from tests.fakes.waiting import NOW, make_queue, make_waiting
+from tests.fakes.waiting import make_waiting
 
 GIB = 1 << 30
 JOB = make_waiting(1, cpus=8, memory_bytes=32 * GIB, time_limit_seconds=4 * 3600)
-EMPTY = make_queue(JOB)
 
 
 def make_node(name: str, *, idle: int = 4, partition: str = "batch", **values: object) -> Node:
@@ -52,97 +61,69 @@ def test_free_resources_are_compared_with_the_request_of_one_node() -> None:
     assert not summarize_free(job, free[1:]).is_enough
 
 
-@pytest.mark.parametrize(
-    ("job", "free", "changes"),
-    [
-        (JOB, (FreeNode(6, 64 * GIB, 0), FreeNode(2, 64 * GIB, 0)), [SmallerRequest(cores=6, fits_now=True)]),
-        (JOB, (FreeNode(16, 20 * GIB + 5, 0),), [SmallerRequest(memory_bytes=20 * GIB, fits_now=True)]),
-        (
-            JOB._replace(gpus=4),
-            (FreeNode(16, 64 * GIB, 1), FreeNode(16, 64 * GIB, 2)),
-            [SmallerRequest(gpus=2, fits_now=True)],
-        ),
-        (
-            JOB._replace(nodes=4, cpus=16, memory_bytes=16 * GIB),
-            (FreeNode(4, 4 * GIB, 0), FreeNode(9, 9 * GIB, 0), FreeNode(1, 9 * GIB, 0), FreeNode(1, 9 * GIB, 0)),
-            [
-                SmallerRequest(nodes=2, cores=8, memory_bytes=8 * GIB, fits_now=True),
-                SmallerRequest(cores=4, fits_now=True),
-            ],
-        ),
-        (
-            JOB,
-            (FreeNode(4, 16 * GIB, 0), FreeNode(2, 16 * GIB, 0)),
-            [SmallerRequest(nodes=1, cores=4, memory_bytes=16 * GIB, fits_now=True)],
-        ),
-        (JOB, (), []),
-        (JOB, (FreeNode(1, GIB // 2, 0),), []),
-        (JOB._replace(reason="AssocGrpCpuLimit"), (FreeNode(6, 64 * GIB, 0),), []),
-        (JOB._replace(reason="JobHeldUser"), (FreeNode(6, 64 * GIB, 0),), []),
-    ],
-)
-def test_smaller_requests_fit_what_is_free_now(
-    job: object, free: tuple[FreeNode, ...], changes: list[SmallerRequest]
-) -> None:
-    assert changes == list(suggest_smaller(job, free, EMPTY, {}, NOW))  # type: ignore[arg-type]
+HOUR = 3600
+PAST = (PastRun(0.4 * HOUR, 3.0 * GIB), PastRun(0.6 * HOUR, 5.0 * GIB))
+FULL = (FreeNode(16, 8 * GIB, 0),)
 
 
-@given(
-    st.lists(st.builds(FreeNode, st.integers(0, 9), st.integers(0, 9).map(lambda n: n * GIB), st.integers(0, 3))),
-    st.integers(1, 3), st.integers(1, 9), st.integers(0, 9), st.integers(0, 3),
-)  # fmt: skip
-def test_every_suggestion_is_smaller_and_fits(
-    free: list[FreeNode], nodes: int, cores: int, memory: int, gpus: int
-) -> None:
-    job = make_waiting(1, nodes=nodes, cpus=cores * nodes, memory_bytes=memory * nodes * GIB, gpus=gpus * nodes)
-    for change in suggest_smaller(job, tuple(free), make_queue(job), {}, NOW):
-        smaller = job._replace(
-            nodes=change.nodes or job.nodes,
-            cpus=change.cores or job.cpus,
-            memory_bytes=change.memory_bytes or job.memory_bytes,
-            gpus=change.gpus or job.gpus,
-        )
-        assert smaller != job
-        assert summarize_free(smaller, tuple(free)).is_enough
+def suggest(
+    job: PendingJob = JOB, past: Sequence[PastRun] = PAST, free: tuple[FreeNode, ...] | None = FULL
+) -> SmallerRequest | None:
+    return suggest_smaller(job, past, free, {(2, 0): make_wait(2, 0, 40, 300.0)})
 
 
-ROOM = (FreeNode(16, 64 * GIB, 0),)
-
-
-def test_time_limit_before_the_next_planned_start_can_be_backfilled() -> None:
-    queue = make_queue(
-        JOB,
-        make_waiting(2, priority=2000, start_seconds=NOW + 1830),
-        make_waiting(3, start_seconds=NOW - 60),
-        make_waiting(4, partitions=("other",), start_seconds=NOW + 600),
-    )
-    wait = make_wait(2, 0, 50, 60.0)
-    assert (SmallerRequest(time_limit_seconds=1800, fits_now=True, waited=wait),) == suggest_smaller(
-        JOB, ROOM, queue, {(2, 0): wait}, NOW
-    )
-    assert () == suggest_smaller(JOB._replace(time_limit_seconds=600), ROOM, queue, {}, NOW)
-    assert 1 == len(suggest_smaller(JOB._replace(time_limit_seconds=None), ROOM, queue, {}, NOW))
-    assert () == suggest_smaller(JOB, ROOM, make_queue(JOB, make_waiting(2, start_seconds=NOW + 200)), {}, NOW)
-
-
-def test_shorter_time_limit_is_suggested_where_such_jobs_waited_much_less() -> None:
-    waits = {(2, 1): make_wait(2, 1, 30, 4000.0), (2, 0): make_wait(2, 0, 40, 300.0)}
-    (change,) = suggest_smaller(JOB, (), EMPTY, waits, NOW)
-    assert (3600, False, 300.0) == (
-        change.time_limit_seconds, change.fits_now, change.waited.median_seconds if change.waited else None,
-    )  # fmt: skip
+def test_request_is_what_past_runs_needed_with_a_margin() -> None:
+    """0.6 h and a half more is 54 min, rounded up to 1 h; 5 GiB and a fifth more is 6 GiB, and fits into 8 GiB."""
+    found = suggest()
+    assert found is not None
+    assert (2, HOUR, 6 * GIB, True) == (found.runs, found.time_limit_seconds, found.node_memory_bytes, found.fits_now)
+    assert found.waited is not None
+    assert 300.0 == found.waited.median_seconds
 
 
 @pytest.mark.parametrize(
-    "waits",
+    ("job", "past"),
     [
-        {},
-        {(2, 1): make_wait(2, 1, 30, 4000.0)},
-        {(2, 1): make_wait(2, 1, 5, 4000.0), (2, 0): make_wait(2, 0, 40, 300.0)},
-        {(2, 1): make_wait(2, 1, 30, 100.0), (2, 0): make_wait(2, 0, 40, 10.0)},
-        {(2, 1): make_wait(2, 1, 30, 4000.0), (2, 0): make_wait(2, 0, 40, 3000.0)},
-        {(2, 1): make_wait(2, 1, 30, 4000.0), (2, 0): make_wait(2, 0, 5, 10.0)},
+        (JOB, ()),
+        (JOB._replace(reason="AssocGrpCpuLimit"), PAST),
+        (JOB._replace(reason="JobHeldUser"), PAST),
+        (JOB, (*PAST, PastRun(3.0 * HOUR, 30.0 * GIB))),
+        (JOB._replace(time_limit_seconds=None, memory_bytes=None), PAST),
     ],
 )
-def test_little_difference_and_few_jobs_are_no_suggestion(waits: dict[tuple[int, int], WaitingTime]) -> None:
-    assert () == suggest_smaller(JOB, (), EMPTY, waits, NOW)
+def test_nothing_smaller_without_past_runs_that_needed_less(job: PendingJob, past: Sequence[PastRun]) -> None:
+    assert suggest(job, past) is None
+
+
+def test_memory_is_kept_unless_every_past_run_was_measured() -> None:
+    found = suggest(past=(*PAST, PastRun(60.0, None)))
+    assert found is not None
+    assert (HOUR, None, False) == (found.time_limit_seconds, found.node_memory_bytes, found.fits_now)
+
+
+@pytest.mark.parametrize(
+    ("state", "limit", "memory"),
+    [("TIMEOUT", None, 6 * GIB), ("OUT_OF_MEMORY", HOUR, None), ("FAILED", HOUR, 6 * GIB)],
+)
+def test_runs_that_were_ended_at_a_limit_needed_more(state: str, limit: int | None, memory: int | None) -> None:
+    found = suggest(past=(*PAST, PastRun(60.0, None, state)))
+    assert found is not None
+    assert (2, limit, memory) == (found.runs, found.time_limit_seconds, found.node_memory_bytes)
+    assert suggest(past=(PastRun(60.0, None, state),)) is None
+
+
+def test_memory_is_that_of_one_node() -> None:
+    found = suggest(JOB._replace(nodes=2, memory_bytes=64 * GIB))
+    assert found is not None
+    assert 6 * GIB == found.node_memory_bytes
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e12), st.integers(60, 10**7), st.integers(GIB, 10**13))
+def test_suggestion_is_smaller_than_the_request_and_enough_for_every_past_run(
+    run_seconds: float, used: float, limit: int, memory: int
+) -> None:
+    found = suggest(JOB._replace(time_limit_seconds=limit, memory_bytes=memory), (PastRun(run_seconds, used),), None)
+    if found is not None and found.time_limit_seconds is not None:
+        assert run_seconds < found.time_limit_seconds < limit
+    if found is not None and found.node_memory_bytes is not None:
+        assert used < found.node_memory_bytes < memory

@@ -12,12 +12,12 @@ import pytest
 from pypdf import PdfReader
 
 from slurmscope.archive.job_rows import finding_values, job_values
-from slurmscope.archive.report_coding import decode_report, encode_report
-from slurmscope.jobs.render import contents
+from slurmscope.archive.stored_reports import decode_report, encode_report
+from slurmscope.jobs.render import contents, verdict
+from slurmscope.jobs.render.compat import render_seed_text
 from slurmscope.jobs.render.html import render_html, render_mail_html
 from slurmscope.jobs.render.json import render_json
 from slurmscope.jobs.render.pdf import render_pdf
-from slurmscope.jobs.render.seed import render_seed_text
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Finding, Severity, Subject
@@ -77,7 +77,7 @@ def test_consequence_is_shown_under_its_cause(rendering: str) -> None:
 
 
 def test_consequence_from_outside_is_made_safe() -> None:
-    (finding,) = contents.findings(report_with(replace(CONSEQUENCE, title=HOSTILE_NAME)))
+    (finding,) = verdict.findings(report_with(replace(CONSEQUENCE, title=HOSTILE_NAME)))
 
     assert "\x1b" not in finding.consequences[0].title
 

@@ -77,7 +77,7 @@ def test_durations_have_two_units(seconds: float | None, words: str) -> None:
     ("ratio", "words"),
     [
         (0.0, "0 %"),
-        (0.0004, "under 0.1 %"),
+        (0.0004, "<0.1 %"),
         (0.0833, "8.3 %"),
         (0.0997, "10 %"),
         (0.5, "50 %"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurmscope.archive.report_coding import decode_report, encode_report
+from slurmscope.archive.stored_reports import decode_report, encode_report
 from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render.contents import Gauge, gauges
 from slurmscope.jobs.render.html import render_html
@@ -58,8 +58,15 @@ def test_gauge_says_that_a_gpu_is_shared() -> None:
 def test_row_names_the_gpu_and_its_share() -> None:
     table = make_gpu_table(with_gpu())
 
-    assert (("n1", "0 (GPU-01234567)", "NVIDIA A100", "50 %", "20 GiB", "80 GiB", "25 %"),) == table.rows
-    assert "" == table.note
+    assert (("n1", "0 (GPU-01234567)", "50 %", "20 GiB", "80 GiB", "25 %"),) == table.rows
+    assert (2, "Model: NVIDIA A100.") == (table.names, table.note)
+
+
+def test_models_that_differ_have_a_column() -> None:
+    table = make_gpu_table(with_gpu(devices=(HELD, replace(HELD, gpu="1", model="NVIDIA T4"))))
+
+    assert ("Model", 3) == (table.head[2], table.names)
+    assert ["NVIDIA A100", "NVIDIA T4"] == [row[2] for row in table.rows]
 
 
 def test_what_is_not_measured_is_a_dash() -> None:
@@ -72,8 +79,8 @@ def test_remaining_gpus_are_one_row() -> None:
     others = OtherGpus(count=8, mean_utilization=0.75, peak_memory_bytes=160.0 * GIB, memory_size_bytes=640.0 * GIB)
     table = make_gpu_table(with_gpu(others=others))
 
-    assert ("8 more GPUs", "", "", "75 %", "160 GiB", "640 GiB", "25 %") == table.rows[-1]
-    assert table.note.startswith("The last row sums up the remaining GPUs")
+    assert ("8 more GPUs", "", "75 %", "160 GiB", "640 GiB", "25 %") == table.rows[-1]
+    assert table.note.startswith("Model: NVIDIA A100. The last row sums up the remaining GPUs")
 
 
 def test_note_explains_shared_gpus() -> None:
@@ -81,10 +88,12 @@ def test_note_explains_shared_gpus() -> None:
 
 
 def test_hostile_names_are_made_safe() -> None:
-    table = make_gpu_table(with_gpu(devices=(replace(HELD, model="\x1b[31m" + "x" * 200, uuid="<script>"),)))
-
-    assert "\x1b" not in "".join(table.rows[0])
-    assert len(table.rows[0][2]) < 50
+    hostile = replace(HELD, model="\x1b[31m" + "x" * 200, uuid="<script>")
+    for devices in ((hostile,), (hostile, HELD)):
+        table = make_gpu_table(with_gpu(devices=devices))
+        assert "\x1b" not in "".join((table.note, *table.rows[0]))
+        assert len(table.rows[0][2]) < 50
+        assert len(table.note) < 100
 
 
 @pytest.mark.parametrize("render", [render_text, render_html])

@@ -68,8 +68,8 @@ def test_everything_is_in_the_document() -> None:
                   "mean of 2 GPUs, 2 never used", "The values differ because", "4.66 GiB in 50,000 calls",
                   "GPU use was not measured", "What is shown here."):  # fmt: skip
         assert words in document.words
-    # Five gauges with a bar, two charts, the pie and the cores.
-    assert 9 == document.count("svg")
+    # Five gauges with a bar, and two charts.
+    assert 7 == document.count("svg")
     assert ("a", {"href": "https://portal.example.org/jobs/4712"}) in document.tags
 
 
@@ -121,6 +121,28 @@ def test_the_mail_has_no_pictures_and_the_same_words() -> None:
     assert "svg" not in document.names()
     assert "2 of 4 cores busy" in document.words
     assert "Charts" not in document.words
+
+
+def test_the_mail_is_short_where_a_portal_has_the_rest() -> None:
+    report = make_gpu_report()
+    linked = _Document(render_mail_html(report, url="https://portal.example.org/jobs/4712"))
+
+    assert "Slurm's MaxRSS" not in linked.words
+    assert "GPU use was not measured" in linked.words
+    assert "Slurm's MaxRSS" in _Document(render_mail_html(report)).words
+
+
+def test_no_caption_repeats_a_heading() -> None:
+    assert "caption" not in _Document(render_mail_html(make_gpu_report())).names()
+
+
+def test_cause_and_finding_are_one_verdict() -> None:
+    report = make_report(make_record(state="TIMEOUT"))
+    cause = replace(report.findings[0], rule="timed_out", title="Title of the cause")
+    document = _Document(render_html(replace(report, findings=(cause, *report.findings[1:]))))
+
+    assert 1 == document.words.count("Title of the cause")
+    assert "Slurm ended the job at its time limit" not in document.words
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", " https://x", "//evil.example.org", ""])

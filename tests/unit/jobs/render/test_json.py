@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from slurmscope.core.tres import Gres
+from slurmscope.jobs.render.compat import render_seed_usage
 from slurmscope.jobs.render.json import render_json
-from slurmscope.jobs.render.seed import render_seed_usage
 from slurmscope.jobs.summary import UsedShare
 from tests.fakes.reports import (
     GIB,

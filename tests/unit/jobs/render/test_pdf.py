@@ -12,7 +12,7 @@ from pypdf import PdfReader
 
 from slurmscope.core.errors import OutputError
 from slurmscope.jobs.render.pdf import render_chart_png, render_pdf, render_svg_png
-from slurmscope.jobs.render.svg.figures import render_use_pie_svg
+from slurmscope.jobs.render.svg.charts import render_use_pie_svg
 from tests.fakes.reports import (
     HOSTILE_NAME,
     make_chart,
@@ -35,10 +35,11 @@ def test_text_of_every_part_can_be_read_back() -> None:
     reader, text = _read(render_pdf(make_gpu_report()))
 
     for words in ("Job 4712: relax", "CRITICAL Title of cpu_idle", "#SBATCH --cpus-per-task=2", "2 of 4 cores busy",
-                  "Chart of cpu", "Chart of memory", "allocated cores 4", "allocated cores 8 GiB", "user code 95 %",
-                  "Use of each core", "The values differ because", "Slurm's MaxRSS 512 MiB", "GPU use was not measured",
+                  "Chart of cpu", "Chart of memory", "allocated cores 4", "allocated cores 8 GiB",
+                  "The values differ because", "Slurm's MaxRSS 512 MiB", "GPU use was not measured",
                   "n1 50 % 2 819 MiB 8 GiB – 4.66 GiB 954 MiB"):  # fmt: skip
         assert words in text.replace("’", "'")
+    assert "Use of each core" not in text
     assert reader.metadata is not None
     assert "Job 4712: relax" == reader.metadata.title
 
@@ -52,13 +53,22 @@ def test_pages_are_a4_and_numbered() -> None:
 
 
 def test_a_job_of_one_core_has_two_pages() -> None:
-    names = ("cpu", "memory", "read", "write", "cpu_split", "cpu_core", "running_threads", "open_files")
-    record = make_record(cpus=1, node_count=1)
-    reader, text = _read(render_pdf(make_report(record, charts=tuple(make_chart(name) for name in names))))
+    names = ("cpu", "memory", "read", "write", "running_threads", "open_files")
+    # Their values change by more than a twentieth of the scale: none is flat.
+    charts = tuple(make_chart(name, limit=2.5) for name in (*names, "cpu_split", "cpu_core"))
+    reader, text = _read(render_pdf(make_report(make_record(cpus=1, node_count=1), charts=charts)))
 
     assert len(reader.pages) <= 2
     assert all(f"Chart of {name}" in text for name in names)
+    # They show again what another chart shows.
+    assert not [name for name in ("cpu_split", "cpu_core") if f"Chart of {name}" in text]
     assert "none requested" not in text
+
+
+def test_gpus_come_before_the_record_and_the_charts() -> None:
+    _, text = _read(render_pdf(make_gpu_report()))
+
+    assert text.index("NVIDIA H200") < text.index("4712 on lab") < text.index("Chart of cpu")
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from slurmscope.jobs.processes import ProfileComparison, ProfileSummary, StepProfile
 from slurmscope.jobs.render.html import render_html, render_mail_html
 from slurmscope.jobs.render.json import render_json
 from slurmscope.jobs.render.tables import make_profile_table, profile_sentences
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.summary import ProfileComparison, ProfileSummary, StepProfile
 from tests.fakes.reports import HOSTILE_NAME, make_profiled_report, make_report
 from tests.unit.jobs.render.test_traces import FORMS, read_pdf
 

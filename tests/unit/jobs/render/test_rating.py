@@ -13,11 +13,12 @@ import pytest
 from slurmscope import portal
 from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render import contents
-from slurmscope.jobs.render.contents import Gauge, is_fine, no_findings
+from slurmscope.jobs.render.contents import Gauge
 from slurmscope.jobs.render.html import make_chart_css, render_html
 from slurmscope.jobs.render.pdf import _gauges
 from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Palette
 from slurmscope.jobs.render.text import _RATED, render_text
+from slurmscope.jobs.render.verdict import is_fine, no_findings
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.summary import UsedShare

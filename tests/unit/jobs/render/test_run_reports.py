@@ -10,11 +10,13 @@ import pytest
 
 from slurmscope.jobs.render.json import render_run_json
 from slurmscope.jobs.render.text import ASCII
-from slurmscope.jobs.traced_run import Allowance, GpuSample, RunReport, SlurmContext, TreeSample
+from slurmscope.jobs.traced_run import Allowance, GpuSample, GpuUse, RunReport, SlurmContext, TreeSample
 from slurmscope.run.render import render_run_html, render_run_text
 from slurmscope.run.report import make_run_report
 from tests.fakes.reports import HOSTILE_NAME, START
 from tests.fakes.traced_runs import GIB, make_run, make_sample
+
+USED = (GpuUse("0", GIB, {"busy": 300.0, "energy": 72_000.0}, memory_size_bytes=80 * GIB, model="<NVIDIA>"),)
 
 
 def report_on(**changed: object) -> RunReport:
@@ -49,7 +51,7 @@ def test_text_has_the_numbers() -> None:
         ({"allowance": Allowance(cores=0.5)}, "Memory, peak", "1 GiB"),
         ({"allowance": Allowance(cores=1.0)}, "CPU efficiency", "100 % of 1 core"),
         ({"processes_left": 2}, "Still running", "2 processes, counted until the command ended"),
-        ({"gpu_samples": (GpuSample(START + 9.0, 2, 0.5, GIB),)}, "GPU", "50 % of 2 GPUs; memory 1 GiB"),
+        ({"gpu_samples": (GpuSample(START + 600.5, USED),)}, "GPU", "50 % of 1 GPU; memory 1 GiB; 20 Wh"),
         ({"wall_seconds": 59.999}, "Wall time", "60.00 s"),
         ({"samples": (TreeSample(START, 0.0, 0.0, 0, 1, 1),)}, "Read", "not measured"),
     ],
@@ -96,6 +98,18 @@ def test_lines_fit(width: int) -> None:
     made = report_on(command=("x" * 500, "ä" * 100))
 
     assert max(map(len, render_run_text(made, width=width).splitlines())) <= max(40, width)
+
+
+def test_gpus_have_a_table_in_text_and_html() -> None:
+    made = report_on(gpu_samples=(GpuSample(START + 600.5, USED),))
+
+    text, page = render_run_text(made, width=120), render_run_html(made)
+
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("  n1 ")]
+    assert ["n1", "0", "50", "%", "1", "GiB", "80", "GiB"] == row[:8]
+    assert "Model: <NVIDIA>." in text
+    assert "&lt;NVIDIA&gt;" in page
+    assert "<NVIDIA>" not in page
 
 
 def test_curves_can_be_ascii() -> None:
@@ -155,7 +169,9 @@ def test_json_has_the_keys_of_a_job_report_and_run() -> None:
         "made_seconds",
         "worst",
         "has_warning",
+        "earlier_runs",
         "resubmission",
+        "site_sections",
         "heat_maps",
         "is_incomplete",
     } == set(plain)

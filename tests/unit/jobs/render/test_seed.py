@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.jobs.render.seed import render_seed_text, render_seed_usage
+from slurmscope.jobs.render.compat import render_seed_text, render_seed_usage
 from slurmscope.jobs.rule import Severity, Subject
 from tests.fakes.reports import (
     HOSTILE_NAME,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmscope.core.tres import Gres
-from slurmscope.jobs.render.contents import is_fine
 from slurmscope.jobs.render.text import render_text
-from slurmscope.jobs.report import JobReport
+from slurmscope.jobs.render.verdict import is_fine
+from slurmscope.jobs.report import JobReport, OptionChange, RequestedSize, Resubmission
 from slurmscope.jobs.rule import Severity, Subject
 from slurmscope.jobs.summary import (
     Coverage,
@@ -130,6 +130,17 @@ def test_record_that_accounting_has_in_part_claims_nothing() -> None:
     assert {("Cores", "unknown"), ("Nodes", "unknown")} <= {tuple(line) for line in lines}
 
 
+def test_job_that_should_request_something_else_has_nothing_to_find_but_something_to_change() -> None:
+    change = OptionChange(option="time", submitted="02:00:00", suggested="03:00:00", reason="This run took 2 h.")
+    size = RequestedSize(nodes=1, cpus=4, gpus=0, memory_bytes=None, limit_seconds=None)
+    made = Resubmission(changes=(change,), other_runs=0, submitted=size, suggested=size)
+    report = make_report(findings=(), resubmission=made)
+
+    assert "No findings, but the next run should request something else: see its header." in render_text(report)
+    assert not is_fine(report)
+    assert is_fine(replace(report, resubmission=replace(made, changes=())))
+
+
 def test_no_findings_is_said() -> None:
     assert "No findings: the measurements show nothing to change." in render_text(make_report(findings=()))
 
@@ -157,10 +168,19 @@ def test_idle_gpus_are_counted() -> None:
 
 def test_busy_gpus_are_not_called_idle() -> None:
     report = make_gpu_report()
-    gpu = replace(report.summary.gpu, mean_utilization=0.9, held_idle=0)
+    devices = tuple(replace(device, mean_utilization=0.9) for device in report.summary.gpu.devices)
+    gpu = replace(report.summary.gpu, mean_utilization=0.9, held_idle=0, devices=devices)
     text = render_text(replace(report, summary=replace(report.summary, gpu=gpu)))
 
     assert _line(text, "GPU         [").endswith("90 %]  mean of 2 GPUs")
+
+
+def test_gauge_of_gpus_names_the_least_used() -> None:
+    report = make_gpu_report()
+    gpu = replace(report.summary.gpu, mean_utilization=0.37, held_idle=0)
+    text = render_text(replace(report, summary=replace(report.summary, gpu=gpu)), width=120)
+
+    assert _line(text, "GPU         [").endswith("37 %]  mean of 2 GPUs, the least used 0 %")
 
 
 def test_the_memory_of_one_task_of_several_is_not_called_that_of_the_job() -> None:
@@ -270,7 +290,7 @@ def test_pending_job_has_its_reason_and_no_measurements() -> None:
     record = make_record(12, state="PENDING", start_seconds=None, end_seconds=None, reason="Licenses")
     text = render_text(make_unmeasured_report(record))
 
-    assert "Reason          Not enough licenses are free. (Licenses)" == _line(text, "Reason")
+    assert "Reason          Not enough licenses are free (Licenses)." == _line(text, "Reason")
     assert "What to do      Wait until other jobs return licenses, or request fewer." == _line(text, "What to do")
     assert "squeue --start --jobs=12" in text
     assert "not measured" not in text

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from pypdf import PdfReader
 
+from slurmscope.jobs.processes import TraceDifference, TraceSummary
 from slurmscope.jobs.render.html import render_html, render_mail_html
 from slurmscope.jobs.render.json import render_json
 from slurmscope.jobs.render.pdf import render_pdf
 from slurmscope.jobs.render.tables import make_trace_table, trace_sentences
 from slurmscope.jobs.render.text import render_text
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.summary import TraceDifference, TraceSummary
 from tests.fakes.reports import GIB, HOSTILE_NAME, make_report, make_traced_report
 
 CPU_SENTENCE = (
@@ -34,7 +35,12 @@ def read_pdf(report: JobReport) -> str:
     return " ".join(page.extract_text() for page in PdfReader(io.BytesIO(render_pdf(report))).pages)
 
 
-FORMS = {"text": render_text, "html": render_html, "mail": render_mail_html, "pdf": read_pdf}
+FORMS: dict[str, Callable[[JobReport], str]] = {
+    "text": render_text,
+    "html": render_html,
+    "mail": render_mail_html,
+    "pdf": read_pdf,
+}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -84,6 +84,30 @@ def test_fewer_gpus_are_requested_by_the_same_option(options: str, expected: str
     assert ((expected,) if expected else ()) == header(summary)
 
 
+@pytest.mark.parametrize(
+    ("request_of_step", "expected"),
+    [
+        ("", 1),
+        ("--gpus=1", 1),
+        ("--gpus=2", 2),
+        ("--gres=gpu:h200:2,tmpfs:1G", 2),
+        ("--gpus-per-node=2", 2),
+        # Two tasks with one each.
+        ("--gpus-per-task=1", 2),
+        ("--gres=none", 1),
+    ],
+)
+def test_gpus_that_a_step_requests_itself_are_kept(request_of_step: str, expected: int) -> None:
+    step = StepRecord(name="0", state="COMPLETED", tasks=2, request=request_of_step)
+    summary = make_summary(
+        record=submitted("--mem=8G --gpus=2", gres=(Gres(name="gpu", count=2),), steps=(step,)),
+        gpu=GpuSummary(requested=2, mean_utilization=0.4, held_idle=1, coverage=covered()),
+    )
+    made = suggest(summary)
+    assert made is not None
+    assert expected == made.suggested.gpus
+
+
 def test_fewer_gpus_are_worth_their_hours() -> None:
     gpus = {"gres": (Gres(name="gpu", count=2),)}
     gpu = GpuSummary(requested=2, mean_utilization=0.4, held_idle=1, coverage=covered())
@@ -92,6 +116,17 @@ def test_fewer_gpus_are_worth_their_hours() -> None:
     assert 2 * HOUR == made.freed.gpu_seconds
     assert "2" == made.changes[0].submitted
     assert () == header(make_summary(record=submitted("", **gpus), gpu=gpu), replace(RUN, mean_gpus=1.8))
+
+
+@pytest.mark.parametrize(("idle", "nodes", "line"), [(1, 1, "#SBATCH --gpus=1"), (2, 1, ""), (1, 2, "")])
+def test_job_that_used_no_gpu_is_not_told_to_request_none(idle: int, nodes: int, line: str) -> None:
+    # Its partition may have no nodes without GPUs; GPUs of two nodes are requested for both.
+    summary = make_summary(
+        record=submitted("--gpus=2", gres=(Gres(name="gpu", count=2),), node_count=nodes),
+        gpu=GpuSummary(requested=2, mean_utilization=0.4, held_idle=idle, coverage=covered()),
+    )
+    rule = "gpu_held_without_process"
+    assert [line] == [each.suggestion for each in all_findings(summary) if each.rule == rule]
 
 
 def test_memory_per_gpu_is_raised_with_fewer_gpus() -> None:
@@ -118,10 +153,92 @@ def test_idle_nodes_are_left_out_with_their_cores() -> None:
 )
 def test_nodes_that_a_step_requests_itself_are_kept(request_of_step: str, expected: str) -> None:
     step = StepRecord(name="0", state="COMPLETED", tasks=2, nodes=2, request=request_of_step)
-    for summary, rule in ((with_nodes(4.0, 0.0, busy=0.5), "node_imbalance"), (with_nodes(1.0, 1.0), "too_many_nodes")):
-        record = replace(summary.record, steps=(step,), submit_line="sbatch --nodes=2 x.sh")
+    packed = expected and f"{expected} --mem=8G"
+    for summary, rule, line in (
+        (with_nodes(4.0, 0.0, busy=0.5), "node_imbalance", expected),
+        (with_nodes(1.0, 1.0), "too_many_nodes", packed),
+    ):
+        record = replace(summary.record, steps=(step,), submit_line="sbatch --nodes=2 -n8 x.sh")
         small = replace(summary, record=record, node_cpus=8.0, node_memory_bytes=64 * GIB)
-        assert [expected] == [finding.suggestion for finding in all_findings(small) if finding.rule == rule]
+        assert [line] == [finding.suggestion for finding in all_findings(small) if finding.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("options", "request_of_step", "expected"),
+    [
+        ("--ntasks-per-node=4", "", "#SBATCH --nodes=1"),
+        ("--ntasks-per-node=4", "--cpus-per-task=1", "#SBATCH --nodes=1"),
+        ("--ntasks-per-node=4", "--ntasks=8", ""),
+        ("--ntasks-per-node=4 --ntasks=8", "", ""),
+        ("--ntasks=8", "", ""),
+    ],
+)
+def test_tasks_by_node_become_fewer_with_the_nodes(options: str, request_of_step: str, expected: str) -> None:
+    step = StepRecord(name="0", state="COMPLETED", tasks=8, nodes=2, request=request_of_step)
+    summary = with_nodes(4.0, 0.0, busy=0.5)
+    summary = replace(summary, record=replace(summary.record, steps=(step,), submit_line=f"sbatch -N2 {options} x.sh"))
+    assert [expected] == [each.suggestion for each in all_findings(summary) if each.rule == "node_imbalance"]
+
+
+def test_tasks_of_a_step_whose_line_is_unknown_may_be_fixed() -> None:
+    # Its script is known, and has srun --ntasks=8: on fewer nodes the step could not start.
+    step = StepRecord(name="0", state="COMPLETED", tasks=8, nodes=2)
+    summary = with_nodes(4.0, 0.0, busy=0.5)
+    options = "--nodes=2 --ntasks-per-node=4"
+    record = replace(summary.record, steps=(step,), submit_line="", script_options=options)
+    findings = all_findings(replace(summary, record=record))
+    assert [""] == [each.suggestion for each in findings if each.rule == "node_imbalance"]
+
+
+@pytest.mark.parametrize(("tasks", "expected"), [(4, "#SBATCH --nodes=1"), (5, "")])
+def test_tasks_of_a_step_keep_a_core_each_on_fewer_nodes(tasks: int, expected: str) -> None:
+    # One of two nodes with four cores each was idle.
+    step = StepRecord(name="0", state="COMPLETED", tasks=tasks, nodes=2)
+    summary = with_nodes(4.0, 0.0, busy=0.5)
+    summary = replace(summary, record=replace(summary.record, steps=(step,), submit_line="sbatch -N2 x.sh"))
+    assert [expected] == [each.suggestion for each in all_findings(summary) if each.rule == "node_imbalance"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "options", "node_cpus", "enough", "line"),
+    [
+        # Three tasks of 6 cores fit on 22; seven cannot be divided evenly by three nodes.
+        (7, 42, "-N7 --ntasks-per-node=1 -c6", 22.0, 3.0, ""),
+        (6, 36, "-N6 --ntasks-per-node=1 -c6", 22.0, 2.0, "#SBATCH --nodes=2 --ntasks-per-node=3"),
+        (7, 42, "-N7 -n7 -c6", 22.0, 3.0, "#SBATCH --nodes=3"),
+        # One node has 18 cores: a task of 9 fits twice, one of 10 once.
+        (4, 36, "-N4 -n4 -c9", 18.0, 2.0, "#SBATCH --nodes=2"),
+        (4, 40, "-N4 -n4 -c10", 18.0, None, ""),
+        # 15 tasks: on two nodes there would be 16.
+        (5, 15, "-N5 --ntasks-per-node=3", 8.0, 2.0, ""),
+        # Slurm would start one task on one node, instead of four.
+        (4, 16, "-N4 -c4", 16.0, 1.0, ""),
+        (4, 16, "-N4 -c4 -n0", 16.0, 1.0, ""),
+        (4, 16, "-N4 -c4 -n9999999999", 16.0, 1.0, ""),
+        # A task is as large as its node.
+        (4, 64, "-N4 -n4 -c16", 15.0, None, ""),
+    ],
+)
+def test_fewer_nodes_have_room_for_all_tasks(
+    nodes: int, cpus: int, options: str, node_cpus: float, enough: float | None, line: str
+) -> None:
+    record = {"node_count": nodes, "cpus": cpus, **submitted(options)}
+    summary = make_summary(record=record, memory={"requested_bytes": None}, node_cpus=node_cpus)
+    found = [each for each in all_findings(summary) if each.rule == "too_many_nodes"]
+    assert ([] if enough is None else [(enough, line)]) == [
+        (each.numbers["enough_nodes"], each.suggestion) for each in found
+    ]
+
+
+def test_memory_of_all_nodes_is_requested_on_fewer() -> None:
+    def line(options: str) -> list[str]:
+        record = {"node_count": 4, "cpus": 4, **submitted(options)}
+        found = all_findings(make_summary(record=record, memory={"requested_bytes": 8 * GIB}))
+        return [each.suggestion for each in found if each.rule == "too_many_nodes"]
+
+    # Each of the four had 2 GiB, be it by the default of the site for a node.
+    assert ["#SBATCH --nodes=1 --mem=8G"] == line("-N4 -n4")
+    assert ["#SBATCH --nodes=1"] == line("-N4 -n4 --mem-per-cpu=2G")
 
 
 def test_idle_nodes_of_a_number_of_tasks_are_kept() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from slurmscope.jobs.checkpoints import Checkpoints
 from slurmscope.jobs.findings import resolve_thresholds
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.rule import Finding, requested_cores, step_cores, step_nodes
-from slurmscope.jobs.summary import GpuWork, JobSummary, NodeSummary
+from slurmscope.jobs.summary import GpuWork, HeldGpu, JobSummary, NodeSummary
 from tests.fakes.job_summaries import (
     GIB,
     all_findings,
@@ -23,6 +24,7 @@ from tests.fakes.job_summaries import (
     with_io,
     with_nodes,
 )
+from tests.fakes.reports import START
 
 THRESHOLDS = resolve_thresholds({})
 PER_CORE = {"submit_line": "sbatch --mem-per-cpu=2G x"}
@@ -222,6 +224,9 @@ def test_finding_has_its_numbers(rule: str, summary: JobSummary, numbers: dict[s
     assert [] == [text for text in texts if text not in finding.explanation]
 
 
+ONE_GPU = (HeldGpu(node="n1", gpu="0", mean_utilization=0.73),)
+ONE_OF_TWO = (*ONE_GPU, HeldGpu(node="n1", gpu="1", mean_utilization=0.0))
+LAUNCHING = GpuWork(busy_ratio=0.5, sm_ratio=0.0, pcie_bytes=9e9)
 BUSY_FILES: dict[str, Any] = {"reads": 1e9, "writes": 0.0, "read_bytes": 1e10, "write_bytes": 0.0}
 MIN_RUN_SECONDS = [
     ("cpu_idle", 300.0, make_summary(busy=0.5)),
@@ -231,18 +236,41 @@ MIN_RUN_SECONDS = [
     ("memory_over_requested", 300.0, make_summary(memory={"working_peak_bytes": GIB})),
     ("memory_growing", 1800.0, make_summary(memory={"growth_ratio": 2.0})),
     ("time_over_requested", 900.0, make_summary(record={"time_limit_seconds": 864000})),
+    (
+        "lost_since_checkpoint",
+        300.0,
+        make_summary(record={"state": "TIMEOUT"}, checkpoints=Checkpoints(3, 7200.0, 60.0, START - 20_000.0)),
+    ),
     ("gpu_held_without_process", 300.0, with_gpus(held_idle=2)),
     ("gpu_idle", 300.0, with_gpus(mean_utilization=0.0)),
     ("gpu_low", 300.0, with_gpus(mean_utilization=0.1)),
     ("gpu_busy_without_work", 300.0, with_gpus(work=GpuWork(busy_ratio=1.0, sm_ratio=0.0))),
-    ("gpu_tensor_unused", 300.0, with_gpus(work=GpuWork(fp32_ratio=1.0, tensor_ratio=0.0))),
-    ("gpu_memory_bound", 300.0, with_gpus(work=GpuWork(dram_ratio=1.0))),
+    ("gpu_tensor_unused", 60.0, with_gpus(work=GpuWork(fp32_ratio=1.0, tensor_ratio=0.0))),
+    ("gpu_memory_bound", 60.0, with_gpus(work=GpuWork(dram_ratio=1.0))),
+    (
+        "gpu_stuck",
+        300.0,
+        with_gpus(devices=(HeldGpu(node="n1", gpu="0", stuck_seconds=900.0, stuck_since_seconds=0.0),)),
+    ),
+    ("gpu_only_copies", 60.0, with_gpus(work=GpuWork(sm_ratio=0.0, pcie_bytes=1e18), devices=ONE_GPU)),
+    ("gpu_launch_bound", 60.0, with_gpus(work=LAUNCHING, devices=ONE_GPU)),
+    ("gpu_starved", 300.0, with_gpus(work=GpuWork(busy_ratio=0.2))),
+    ("gpu_some_idle", 300.0, with_gpus(devices=ONE_OF_TWO)),
+    ("gpu_unused_memory", 300.0, with_gpus(mean_utilization=0.0, peak_memory_bytes=1e12)),
+    ("gpu_throttled", 300.0, with_gpus(work=GpuWork(throttled_seconds={"thermal": 6000.0}))),
     ("metadata_storm", 60.0, with_io(metadata_operations=1e9)),
     ("tiny_requests", 60.0, with_io(**BUSY_FILES)),
     ("scratch_unused", 300.0, with_io(uses_scratch=False, storage_bytes=2 * GIB)),
     ("kernel_time", 60.0, in_kernel(31.0, 73.0, 240_000)),
     ("node_imbalance", 300.0, with_nodes(4.0, 0.0)),
+    (
+        "network_fallback",
+        300.0,
+        make_summary(record={"node_count": 2}, sent_bytes={"ethernet": 1e15, "infiniband": 0.0}),
+    ),
     ("too_many_nodes", 300.0, make_summary(record={"node_count": 2})),
+    ("cpu_queued", 300.0, make_summary(cpu={"queue_ratio": 0.5})),
+    ("memory_thrashing", 300.0, make_summary(memory={"refaults_per_second": {"anon": 1e4}})),
 ]
 
 

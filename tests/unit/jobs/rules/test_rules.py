@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.rule import Finding, Severity
-from slurmscope.jobs.summary import Coverage, GpuWork, HeldGpu, JobSummary, NodeSummary, UsedShare
+from slurmscope.jobs.summary import Coverage, GpuFault, GpuWork, HeldGpu, JobSummary, NodeSummary, OtherGpus, UsedShare
 from tests.fakes.job_summaries import (
     GIB,
     all_findings,
@@ -22,10 +23,16 @@ from tests.fakes.job_summaries import (
     with_io,
     with_nodes,
 )
-from tests.fakes.reports import make_record
+from tests.fakes.reports import START, make_record
 from tests.fakes.resubmission import header
 
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+
+def written_in_kernel(calls: float) -> JobSummary:
+    """Make a job that wrote 120,000 KiB in so many calls."""
+    job = in_kernel(31.0, 73.0, 0)
+    return replace(job, io=replace(job.io, read_bytes=0.0, write_bytes=120_000 * 1024.0, writes=calls))
 
 
 def severity(summary: JobSummary, rule: str) -> Severity | None:
@@ -49,7 +56,8 @@ def with_shares(*cores: tuple[float, float | None]) -> JobSummary:
 
 def worked(**ratios: float) -> JobSummary:
     """Make a job whose GPUs counted these shares of the run."""
-    work = GpuWork(**{f"{name}_ratio": ratio for name, ratio in ratios.items()})
+    named: dict[str, Any] = {f"{name}_ratio": ratio for name, ratio in ratios.items()}
+    work = GpuWork(**named)
     return with_gpus(mean_utilization=0.9, work=work)
 
 
@@ -57,7 +65,108 @@ def test_nothing_is_found_in_a_job_with_which_all_is_well() -> None:
     assert () == judge(make_summary())
 
 
+def moved(*, busy: float, sm: float | None, mib_per_second: float | None, gpus: int = 1) -> JobSummary:
+    """Make a job of two hours whose GPUs moved so much data a second over PCIe, each."""
+    total = None if mib_per_second is None else gpus * mib_per_second * 7200 * (1 << 20)
+    devices = tuple(HeldGpu(node="n1", gpu=str(number)) for number in range(gpus))
+    work = GpuWork(busy_ratio=busy, sm_ratio=sm, pcie_bytes=total)
+    return with_gpus(gpus, mean_utilization=busy, work=work, devices=devices)
+
+
+def fed(busy: float | None, cores: float, *, cpus: int = 8, gpus: int = 1) -> JobSummary:
+    """Make a job whose GPUs were busy for this share while so many of its cores were."""
+    summary = with_gpus(gpus, mean_utilization=0.9, work=GpuWork(busy_ratio=busy, sm_ratio=0.1))
+    time = UsedShare(requested=cpus * 7200.0, used=cores * 7200.0, coverage=covered())
+    record = replace(summary.record, cpus=cpus)
+    return replace(summary, record=record, cpu=replace(summary.cpu, time=time, mean_cores=cores))
+
+
+def each_busy(*ratios: float | None, **gpu: object) -> JobSummary:
+    """Make a job whose GPUs were busy for these shares."""
+    devices = tuple(HeldGpu(node="n1", gpu=str(number), mean_utilization=r) for number, r in enumerate(ratios))
+    return with_gpus(len(ratios), **{"mean_utilization": 0.9, "devices": devices, **gpu})
+
+
+def stuck(seconds: float | None, *, until: float = 7200.0) -> JobSummary:
+    """Make a job of two hours with a GPU that was stuck for so long, until so long after the start."""
+    since = None if seconds is None else START + until - seconds
+    device = HeldGpu(node="n1", gpu="0", stuck_seconds=seconds, stuck_since_seconds=since)
+    return with_gpus(1, mean_utilization=1.0, devices=(device,))
+
+
+def throttled(**seconds: float) -> JobSummary:
+    return with_gpus(1, mean_utilization=0.9, work=GpuWork(throttled_seconds=seconds))
+
+
+def faulty(*xids: int) -> JobSummary:
+    faults = tuple(GpuFault(node="n1", gpu="0", xid=xid, last_seconds=START + 60.0) for xid in xids)
+    return with_gpus(1, mean_utilization=0.9, faults=faults)
+
+
 CASES: list[tuple[str, JobSummary, Severity | None]] = [
+    # Loads as measured on an H200, then the edges.
+    ("gpu_only_copies", moved(busy=0.0001, sm=0.0, mib_per_second=55_036), WARNING),  # copies from the host
+    ("gpu_only_copies", moved(busy=0.18, sm=0.0002, mib_per_second=152), None),  # tiny kernels
+    ("gpu_only_copies", moved(busy=0.17, sm=0.15, mib_per_second=491), None),  # small network, batches by numpy
+    ("gpu_only_copies", moved(busy=0.0, sm=0.0199, mib_per_second=1024), WARNING),
+    ("gpu_only_copies", moved(busy=0.0, sm=0.02, mib_per_second=1024), None),
+    ("gpu_only_copies", moved(busy=0.0, sm=0.0, mib_per_second=1023.9), None),
+    ("gpu_only_copies", moved(busy=0.0, sm=0.0, mib_per_second=1024, gpus=4), WARNING),
+    ("gpu_only_copies", moved(busy=0.0, sm=0.0, mib_per_second=None), None),
+    ("gpu_only_copies", moved(busy=0.0, sm=None, mib_per_second=5000), None),
+    ("gpu_launch_bound", moved(busy=0.18, sm=0.0002, mib_per_second=152), WARNING),  # tiny kernels
+    ("gpu_launch_bound", moved(busy=0.9999, sm=0.0076, mib_per_second=0.1), None),  # one thread spins
+    ("gpu_launch_bound", moved(busy=0.1, sm=0.0199, mib_per_second=10), WARNING),
+    ("gpu_launch_bound", moved(busy=0.0999, sm=0.0, mib_per_second=10), None),
+    ("gpu_launch_bound", moved(busy=0.1, sm=0.02, mib_per_second=10), None),
+    ("gpu_launch_bound", moved(busy=0.1, sm=0.0, mib_per_second=9.9), None),
+    ("gpu_launch_bound", moved(busy=0.1, sm=0.0, mib_per_second=None), None),
+    ("gpu_starved", fed(0.193, 1.0), WARNING),  # busy 20 % of the time, one core at 100 %
+    ("gpu_starved", fed(0.98, 1.0), None),  # training in bfloat16
+    ("gpu_starved", fed(0.02, 0.85), WARNING),
+    ("gpu_starved", fed(0.0199, 1.0), None),
+    ("gpu_starved", fed(0.4999, 1.3), WARNING),
+    ("gpu_starved", fed(0.5, 1.0), None),
+    ("gpu_starved", fed(0.2, 0.849), None),
+    ("gpu_starved", fed(0.2, 1.31), None),
+    ("gpu_starved", fed(0.2, 6.8), WARNING),  # all cores are busy
+    ("gpu_starved", fed(0.2, 6.79), None),
+    ("gpu_starved", fed(0.2, 2.0, gpus=2), WARNING),
+    ("gpu_starved", fed(None, 1.0), None),
+    ("gpu_starved", suspended(fed(0.2, 1.0)), None),
+    ("gpu_some_idle", each_busy(0.73, 0.0), WARNING),
+    ("gpu_some_idle", each_busy(0.1, 0.0199), WARNING),
+    ("gpu_some_idle", each_busy(0.0999, 0.0), None),
+    ("gpu_some_idle", each_busy(0.5, 0.02), None),
+    ("gpu_some_idle", each_busy(0.73, 0.0, held_idle=1), None),  # no process: another rule
+    ("gpu_some_idle", each_busy(0.73, 0.0, 0.0, held_idle=1), WARNING),
+    ("gpu_some_idle", each_busy(0.73, 0.0, None), None),
+    ("gpu_some_idle", each_busy(0.73, 0.0, others=OtherGpus(count=1)), None),
+    ("gpu_some_idle", each_busy(0.73, 0.0, coverage=covered(run_ratio=0.5)), None),
+    ("gpu_some_idle", suspended(each_busy(0.73, 0.0)), None),
+    ("gpu_unused_memory", with_gpus(mean_utilization=0.0199, peak_memory_bytes=4 * GIB), CRITICAL),
+    ("gpu_unused_memory", with_gpus(mean_utilization=0.02, peak_memory_bytes=4 * GIB), None),
+    ("gpu_unused_memory", with_gpus(mean_utilization=0.0, peak_memory_bytes=4 * GIB - 1), None),
+    ("gpu_unused_memory", with_gpus(mean_utilization=0.0), None),
+    (
+        "gpu_unused_memory",
+        with_gpus(mean_utilization=0.0, peak_memory_bytes=9 * GIB, coverage=covered(run_ratio=0.5)),
+        None,
+    ),
+    ("gpu_stuck", stuck(600.0), CRITICAL),
+    ("gpu_stuck", stuck(599.9), None),
+    ("gpu_stuck", stuck(1200.0, until=6600.0), CRITICAL),
+    ("gpu_stuck", stuck(1200.0, until=6599.0), WARNING),  # it went on afterwards
+    ("gpu_stuck", stuck(None), None),
+    ("gpu_throttled", throttled(thermal=360.1), WARNING),
+    ("gpu_throttled", throttled(thermal=360.0), None),
+    ("gpu_throttled", throttled(power_cap=7200.0), None),  # full load
+    ("gpu_throttled", throttled(), None),
+    ("gpu_throttled", replace(throttled(thermal=400.0), run_seconds=0.0), None),
+    ("gpu_fault", faulty(31), WARNING),
+    ("gpu_fault", faulty(79), CRITICAL),
+    ("gpu_fault", faulty(31, 79), CRITICAL),
+    ("gpu_fault", faulty(), None),
     # cpu_idle: below 80 %, critical below 25 %, from 300 s on.
     ("cpu_idle", make_summary(busy=0.8), None),
     ("cpu_idle", make_summary(busy=0.79), WARNING),
@@ -254,6 +363,9 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     # 120,000 KiB in 1,875 calls are 64 KiB each: the kernel copies data.
     ("kernel_time", in_kernel(31.0, 73.0, 1875), None),
     ("kernel_time", in_kernel(31.0, 73.0, 1876), WARNING),
+    # Writes are calls as reads are.
+    ("kernel_time", written_in_kernel(1876.0), WARNING),
+    ("kernel_time", written_in_kernel(1875.0), None),
     ("kernel_time", replace(in_kernel(31.0, 73.0, 240_000), run_seconds=59.0), None),
     ("kernel_time", in_kernel(None, 73.0, 240_000), None),
     ("kernel_time", in_kernel(31.0, None, 240_000), None),
@@ -559,3 +671,75 @@ def test_memory_of_nodes_that_needed_little_cannot_be_left_out(count: int) -> No
 
     assert "" == finding.suggestion
     assert "Divide the data more evenly" in finding.advice
+
+
+def test_most_specific_finding_about_gpus_is_the_only_one() -> None:
+    spinning = replace(
+        moved(busy=0.9999, sm=0.0076, mib_per_second=0.1).gpu,
+        devices=(HeldGpu(node="n1", gpu="0", stuck_seconds=7000.0, stuck_since_seconds=START + 200.0),),
+    )
+    copying = replace(moved(busy=0.0001, sm=0.0, mib_per_second=55_036).gpu, peak_memory_bytes=9 * GIB)
+    launching = moved(busy=0.18, sm=0.0002, mib_per_second=152).gpu
+    feeding = replace(fed(0.2, 1.0).gpu, mean_utilization=0.2)
+    found = {
+        "gpu_stuck": replace(with_gpus(1), gpu=spinning),
+        "gpu_only_copies": replace(with_gpus(1), gpu=copying),
+        "gpu_launch_bound": replace(fed(0.18, 1.0), gpu=launching),
+        "gpu_starved": replace(fed(0.2, 1.0), gpu=feeding),
+        "gpu_unused_memory": with_gpus(1, mean_utilization=0.0, peak_memory_bytes=9 * GIB),
+        "gpu_idle": with_gpus(1, mean_utilization=0.0, peak_memory_bytes=GIB // 2),
+    }
+    assert {rule: {rule} for rule in found} == {
+        rule: {each.rule for each in judge(summary) if each.rule.startswith("gpu")} for rule, summary in found.items()
+    }
+
+
+def test_idle_gpu_of_two_is_named_with_the_line_that_leaves_it_out() -> None:
+    summary = each_busy(0.73, 0.0)
+    record = replace(summary.record, submit_line="sbatch --gpus=2 x.sh")
+    finding = found_in(replace(summary, record=record), "gpu_some_idle")
+    assert "#SBATCH --gpus=1" == finding.suggestion
+    assert "1 of 2 GPUs had a process but computed nothing (GPU 1 of n1)" in finding.explanation
+    assert "73 %" in finding.explanation
+    many = found_in(each_busy(0.73, 0.0, 0.0, 0.0, 0.0), "gpu_some_idle")
+    assert "GPU 3 of n1, ...)" in many.explanation
+
+
+def test_fault_names_gpu_time_meaning_and_whose_fault_it_is() -> None:
+    lost = GpuFault(node="n7", gpu="3", xid=79, last_seconds=1_790_000_000.0)
+    wrong = GpuFault(node="n7", gpu="1", mig="2/0", xid=31, count=5)
+    hardware = found_in(with_gpus(1, faults=(wrong, lost)), "gpu_fault")
+    program = found_in(with_gpus(1, faults=(wrong,)), "gpu_fault")
+
+    # date -u -d @1790000000
+    assert hardware.explanation.startswith("GPU 3 of n7 reported Xid 79 at 2026-09-21 14:13:20 UTC: ")
+    assert "fell off the PCIe bus" in hardware.explanation
+    assert "usually a fault of the hardware. 1 more kind of errors" in hardware.explanation
+    assert "--exclude=n7" in hardware.advice
+    assert program.explanation.startswith("GPU 1 MIG 2/0 of n7 reported Xid 31 (5 times): ")
+    assert "usually the program's fault" in program.explanation
+    assert "compute-sanitizer" in program.advice
+
+
+def test_throttled_time_is_given_by_reason() -> None:
+    finding = found_in(throttled(thermal=720.0, power_brake=60.0, power_cap=7000.0, reliability=0.0), "gpu_throttled")
+    assert "10 % of the run: 12 min (thermal), 1 min (power brake)." in finding.explanation
+
+
+def test_starved_job_that_uses_all_cores_is_told_to_request_more() -> None:
+    assert "--cpus-per-gpu" in found_in(fed(0.2, 7.9), "gpu_starved").advice
+    assert "num_workers=8" in found_in(fed(0.2, 1.0), "gpu_starved").advice
+
+
+def test_many_busy_cores_are_written_out() -> None:
+    text = found_in(fed(0.2, 120.0, cpus=128), "gpu_starved").explanation
+    assert "kept 120 of 128 cores busy" in text
+
+
+def test_idle_gpus_without_a_process_are_not_said_to_have_one() -> None:
+    text = found_in(each_busy(0.73, 0.0, 0.0, 0.0, held_idle=2), "gpu_some_idle").explanation
+    assert "3 of 4 GPUs computed nothing, 2 of them without a process (GPU 1 of n1, " in text
+    assert (
+        "2 of 3 GPUs had a process but computed nothing ("
+        in found_in(each_busy(0.73, 0.0, 0.0), "gpu_some_idle").explanation
+    )

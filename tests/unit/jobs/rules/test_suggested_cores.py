@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from slurmscope.core.tres import Gres
+from slurmscope.jobs.findings import judge
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.rule import Finding
 from slurmscope.jobs.summary import JobSummary, NodeSummary
-from tests.fakes.job_summaries import GIB, all_findings, covered, make_summary, with_gpus
+from tests.fakes.job_summaries import GIB, all_findings, covered, make_summary, with_cores, with_gpus
 
 PER_CORE = "sbatch -c16 --mem-per-cpu=4G x"
 WITHOUT_STEPS = (StepRecord(name="batch", state="COMPLETED", tasks=1), StepRecord(name="extern", state="COMPLETED"))
@@ -27,6 +28,10 @@ def busy(cores: float, submit_line: str, *, peak_bytes: float | None = 40 * GIB,
         memory={"requested_bytes": 64 * GIB, "working_peak_bytes": peak_bytes},
         node_memory_bytes=256 * GIB,
     )
+
+
+def step_of(tasks: int) -> tuple[StepRecord, ...]:
+    return (StepRecord(name="0", state="COMPLETED", tasks=tasks),)
 
 
 def found(summary: JobSummary, rule: str) -> Finding:
@@ -48,10 +53,8 @@ def found(summary: JobSummary, rule: str) -> Finding:
         ("cpu_idle", busy(4, PER_CORE, peak_bytes=10 * GIB), "#SBATCH --cpus-per-task=4 --mem-per-cpu=3G"),
         # Memory per node does not go with the cores.
         ("serial_code", busy(1, "sbatch -c16 --mem=64G x"), "#SBATCH --cpus-per-task=1"),
-        # What is not known, and what a job may still need, is kept; one that was killed needs twice as much.
+        # What is not known, and what a job may still need, is kept.
         ("serial_code", busy(1, "sbatch -c16 x", peak_bytes=None), "#SBATCH --cpus-per-task=1 --mem=64G"),
-        ("serial_code", busy(1, "sbatch -c16 x", state="FAILED"), "#SBATCH --cpus-per-task=1 --mem=64G"),
-        ("serial_code", busy(1, "sbatch -c16 x", state="OUT_OF_MEMORY"), "#SBATCH --cpus-per-task=1 --mem=128G"),
         # 60 GiB x 1.2 = 72 GiB.
         ("serial_code", busy(1, "sbatch -c16 x", peak_bytes=60 * GIB, state="RUNNING"),
          "#SBATCH --cpus-per-task=1 --mem=72G"),
@@ -257,6 +260,16 @@ def test_threads_bound_to_one_core_are_no_serial_program() -> None:
     assert ("", True) == (pinned.suggestion, "OMP_PROC_BIND" in pinned.advice)
     single = found(replace(busy(1, "sbatch -c16 --mem=64G x"), mean_running_threads=1.0), "serial_code")
     assert "#SBATCH --cpus-per-task=1" == single.suggestion
+
+
+@pytest.mark.parametrize(("threads", "tasks"), [(8.0, 1), (1.0, 4)])
+def test_idle_cores_follow_from_threads_on_one_core_and_from_idle_tasks(threads: float, tasks: int) -> None:
+    # The second core did next to nothing: of two cores left, it would still be behind.
+    summary = replace(
+        with_cores(7200.0, 9.0, 0.0, 0.0, busy=0.25, record={"steps": step_of(tasks)}), mean_running_threads=threads
+    )
+    (serial,) = judge(summary)
+    assert ("serial_code", {"cpu_idle", "core_imbalance"}) == (serial.rule, {each.rule for each in serial.consequences})
 
 
 def test_gpus_that_were_not_requested_do_not_silence_rules_about_cores() -> None:

@@ -86,8 +86,9 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
         ("too_many_nodes", make_summary(record={"node_count": 8, "cpus": 40, "submit_line": "sbatch job.sh"}), ""),
         (
             "too_many_nodes",
-            make_summary(record={"node_count": 8, "cpus": 40, "submit_line": "sbatch -N8 job.sh"}),
-            "#SBATCH --nodes=3",
+            make_summary(record={"node_count": 8, "cpus": 40, "submit_line": "sbatch -N8 -n40 job.sh"}),
+            # 8 GiB in all.
+            "#SBATCH --nodes=3 --mem=2731M",
         ),
         (
             "too_many_nodes",

@@ -2,11 +2,12 @@
 """Check that user processes are distinguished from slurmstepd in every hierarchy."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
-from slurmscope.node.cgroup.folders import Members
-from tests.unit.node.cgroup.conftest import N2, Machine, MakeMachine
+from slurmscope.node.cgroup.folders import Members, read_numa_nodes
+from tests.unit.node.cgroup.conftest import N2, Machine, MakeMachine, no_descriptors_left
 
 JOB = "slurm_n1/uid_1001/job_1"
 V2_JOB = "system.slice/n1_slurmstepd.scope/job_1"
@@ -41,6 +42,15 @@ def test_v1_processes_are_distinguished_in_every_hierarchy(v1: Machine, only: st
     (v1.procfs / "13524").mkdir(exist_ok=True)
     (v1.procfs / "13524" / "cmdline").write_bytes(b"slurmstepd: [1.extern]\0")
     assert Members(stepd=V1_STEPD, user=V1_USER) == v1.job().members()
+
+
+def test_list_without_descriptors_left_is_not_complete(v1: Machine) -> None:
+    job = v1.job()
+    assert job.members().is_complete
+    with no_descriptors_left():
+        found = job.members()
+    assert Members(is_complete=False) == found
+    assert Members(stepd=V1_STEPD, user=V1_USER) == job.members()
 
 
 def test_v1_accounting_alone_shows_no_slurmstepd(v1: Machine) -> None:
@@ -85,3 +95,15 @@ def test_emptied_job_has_no_processes(v1: Machine) -> None:
 def test_v2_without_its_events_file_is_walked(v2: Machine) -> None:
     (v2.cgroups / V2_JOB / "cgroup.events").unlink()
     assert v2.job()._folders.has_processes()
+
+
+def test_numa_nodes_are_known_by_core_if_there_are_several(tmp_path: Path) -> None:
+    nodes = tmp_path / "devices" / "system" / "node"
+    for number, cores in enumerate(("0-1,4", "2-3", "")):  # the last one has memory only
+        (nodes / f"node{number}").mkdir(parents=True)
+        (nodes / f"node{number}" / "cpulist").write_text(f"{cores}\n")
+    several = read_numa_nodes(tmp_path)
+    (nodes / "node1" / "cpulist").unlink()
+
+    assert {0: 0, 1: 0, 4: 0, 2: 1, 3: 1} == several
+    assert {} == read_numa_nodes(tmp_path) == read_numa_nodes(tmp_path / "none")

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the values of cgroup v1, with all or only some of the hierarchies."""
 
+import contextlib
 import os
 import shutil
 
 import pytest
 
 from slurmscope.node.cgroup.folders import Members
+from slurmscope.node.cgroup.tree import CgroupTree, detect_layout
 from slurmscope.node.job_use import BlockUse, CpuUse, GroupKey, JobKey, MemoryUse
-from tests.unit.node.cgroup.conftest import Machine, MakeMachine, count_descriptors
+from tests.unit.node.cgroup.conftest import N1, Machine, MakeMachine, count_descriptors
 
 JOB = "slurm_n1/uid_1001/job_1"
 UNLIMITED = "9223372036854771712\n"
@@ -38,6 +40,7 @@ def test_captured_job_has_the_numbers_of_its_files(v1: Machine) -> None:
         peak_bytes=v1.number(f"memory/{JOB}/memory.max_usage_in_bytes"),
         limit_bytes=200 << 20,
         events={"max": 0, "oom_kill": 0},
+        refaults={name: stat[f"total_workingset_refault_{name}"] for name in ("anon", "file")},
     )
     assert {} == use.pressure_seconds
     assert {} == use.unreadable
@@ -165,9 +168,26 @@ def test_events_of_an_ended_step_are_kept(v1: Machine) -> None:
         shutil.rmtree(v1.cgroups / name / JOB / "step_0")
     v1.write(f"memory/{JOB}/step_1/memory.failcnt", "1\n")
     v1.write(f"memory/{JOB}/step_1/memory.oom_control", "oom_kill 0\n")
+    v1.write(f"cpuacct/{JOB}/cpuacct.usage", f"{v1.number(f'cpuacct/{JOB}/cpuacct.usage') + 1}\n")
     use = job.read()
     assert use is not None
     assert {"max": 127, "oom_kill": 2} == use.memory.events
+
+
+def test_files_that_only_processes_change_are_read_when_one_ran(v1: Machine) -> None:
+    job = v1.job()
+    before = job.read()
+    v1.write(f"memory/{JOB}/memory.usage_in_bytes", "4096\n")  # the kernel reclaims memory of those that sleep
+    v1.write(f"cpuacct/{JOB}/cpuacct.stat", "user 77700\nsystem 0\n")
+    asleep = job.read()
+    v1.write(f"cpuacct/{JOB}/cpuacct.usage", f"{v1.number(f'cpuacct/{JOB}/cpuacct.usage') + 1}\n")
+    moved = job.read()
+
+    assert before is not None
+    assert asleep is not None
+    assert moved is not None
+    assert (4096, before.cpu) == (asleep.memory.current_bytes, asleep.cpu)
+    assert 777.0 == moved.cpu.user_seconds
 
 
 def test_kernel_that_does_not_count_kills_has_no_such_count(v1: Machine) -> None:
@@ -217,3 +237,16 @@ def test_numbers_do_not_depend_on_the_descriptors_that_stay_open(make_machine: M
         read = few.job(key).read(), few.job(key).read_groups(steps=True, tasks=True)
         assert count_descriptors() - before <= 5
         assert (many.job(key).read(), many.job(key).read_groups(steps=True, tasks=True)) == read
+
+
+def test_memory_on_numa_nodes_of_other_cores_is_remote(v1: Machine) -> None:
+    # As the kernel writes it: the first line counts this folder only, in pages.
+    text = "anon=1 N0=1 N1=0\nhierarchical_file=5 N0=2 N1=3\nhierarchical_anon=30 N0=10 N1=20\n"
+    v1.write(f"memory/{JOB}/memory.numa_stat", text)
+    layout = detect_layout(v1.cgroups, v1.procfs)
+    tree = CgroupTree(layout, v1.procfs, numa_nodes={0: 0, 1: 1}, clock=v1.clock)
+    with contextlib.closing(tree):
+        use = tree.scan()[N1].read()
+    assert use is not None
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert {"local": 12 * page, "remote": 23 * page} == use.memory.numa_bytes

@@ -10,7 +10,7 @@ import pytest
 from slurmscope.node.cgroup.folders import Members
 from slurmscope.node.cgroup.tree import CgroupLayout, CgroupTree, LayoutKind
 from slurmscope.node.job_use import BlockUse, CpuUse, GroupKey, JobKey, MemoryUse
-from tests.unit.node.cgroup.conftest import N2, Clock, Machine, MakeMachine, count_descriptors
+from tests.unit.node.cgroup.conftest import N1, N2, Clock, Machine, MakeMachine, count_descriptors
 from tests.unit.node.own_cgroup import own_cgroup
 
 SCOPE = "system.slice/n1_slurmstepd.scope"
@@ -41,6 +41,7 @@ def test_captured_job_has_the_numbers_of_its_files(v2: Machine) -> None:
         peak_bytes=v2.number(f"{JOB}/memory.peak"),
         limit_bytes=256 << 20,
         events=v2.lines(f"{JOB}/memory.events"),
+        refaults={"anon": memory["workingset_refault_anon"], "file": memory["workingset_refault_file"]},
     )
     assert {} == use.unreadable
 
@@ -291,3 +292,25 @@ def test_processes_in_a_folder_that_was_made_late_are_listed_at_once() -> None:
         (late / "cgroup.procs").write_text(str(login.pid))
         clock.now += 1
         assert Members(stepd=(stepd.pid,), user=(login.pid,)) == tree.scan()[JobKey(7)].members()
+
+
+def test_memory_on_numa_nodes_of_other_cores_is_remote(v2: Machine) -> None:
+    text = "anon N0=4096 N1=8192\nfile N0=100 N1=10\nkernel_stack N0=7 N1=7\nanon_thp N0=9 N1=9\n"
+    v2.write(f"{JOB}/memory.numa_stat", text)
+    nodes = {0: 0, 1: 1}
+    tree = CgroupTree(CgroupLayout(kind=LayoutKind.V2, unified=v2.cgroups), numa_nodes=nodes, clock=v2.clock)
+    with contextlib.closing(tree):
+        use = tree.scan()[N1].read()
+    assert use is not None
+    assert (0,) == use.cpu.cores
+    assert {"local": 4196, "remote": 8202} == use.memory.numa_bytes
+
+
+def test_memory_of_a_job_without_cores_of_its_own_is_neither_local_nor_remote(v2: Machine) -> None:
+    v2.write(f"{JOB}/memory.numa_stat", "anon N0=4096 N1=8192\n")
+    v2.write(f"{JOB}/cpuset.cpus", "\n")
+    tree = CgroupTree(CgroupLayout(kind=LayoutKind.V2, unified=v2.cgroups), numa_nodes={0: 0, 1: 1}, clock=v2.clock)
+    with contextlib.closing(tree):
+        use = tree.scan()[N1].read()
+    assert use is not None
+    assert {} == use.memory.numa_bytes

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.node.gpu.attribution import ENVIRONMENT_NAMES, Claim, Numbering, claim_from_environment
-from slurmscope.node.gpu.records import Gpu
+from slurmscope.node.gpu.records import Gpu, Vendor
 
 UUIDS = tuple(f"GPU-{letter * 8}-0000-4000-8000-000000000000" for letter in "abcd")
 SAME = tuple(Gpu(index=number, minor=number, uuid=uuid) for number, uuid in enumerate(UUIDS))
@@ -53,6 +54,15 @@ def test_numbers_of_the_batch_script_count_on_its_own_node_only() -> None:
 
 def test_gpus_of_a_step_are_not_all_of_the_job() -> None:
     assert some(B) == claim({"SLURM_STEP_GPUS": "1", "SLURM_STEP_ID": "0"})
+
+
+def test_numbers_of_render_nodes_count_from_zero() -> None:
+    amd = [Gpu(index=n, minor=128 + n, uuid=uuid, vendor=Vendor.AMD) for n, uuid in enumerate(UUIDS)]
+    assert some(A, C, unresolved=1) == claim({"SLURM_JOB_GPUS": "0,2,9"}, amd)
+    # The order by PCI address differs from that of the device files.
+    turned = [replace(gpu, minor=131 - gpu.index) for gpu in amd]
+    assert some(unresolved=1) == claim({"SLURM_JOB_GPUS": "0"}, turned)
+    assert some(D, is_complete=True) == claim({"SLURM_JOB_GPUS": "0"}, turned, Numbering.MINOR)
 
 
 def test_numbers_that_mean_two_gpus_are_left_open() -> None:

@@ -11,15 +11,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from slurmscope.metrics.family import Family
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, write
+from slurmscope.node.cgroup.names import ProcessPlace
 from slurmscope.node.gpu.collector import COLLECTOR, GpusOptions
 from slurmscope.node.gpu.records import (
+    Absence,
+    Fault,
     Gpu,
     GpuCounters,
+    GpuFaults,
     GpuProcess,
     GpuReason,
     Gpus,
     JobGpuCounters,
-    ProcessPlace,
 )
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 
@@ -43,6 +46,18 @@ FULL = Gpu(
     energy_joules=9000.25,
     temperature_celsius=41.0,
     throttled_seconds={"power_cap": 12.5},
+    health={
+        "ecc_corrected": 1.0,
+        "remapped_corrected": 0.0,
+        "remap_pending": 0.0,
+        "remap_failed": 0.0,
+        "pcie_replays": 2.0,
+        "nvlink_replay": 3.0,
+        "recovery_action": 0.0,
+        "fabric_state": 3.0,
+        "fabric_degraded": 0.0,
+        "link_ratio_symbol": 1e-15,
+    },
     counters=GpuCounters(source="gpm", seconds=100.0, totals={name: 10.0 + n for n, name in enumerate(COUNTED)}),
     processes=(GpuProcess(pid=1, memory_bytes=2 * GIB, uid=1000, place=ProcessPlace(job_id=7)),),
 )
@@ -73,7 +88,8 @@ GPUS = Gpus(
     job_counters={
         (JobKey(job_id=7), "GPU-aaaaaaaa"): JobGpuCounters(
             totals={name: 1.0 + n for n, name in enumerate((*COUNTED, "energy", "throttled_power_cap"))}
-        )
+        ),
+        (JobKey(job_id=8, node_name="n2"), "MIG-dddddddd-1"): JobGpuCounters(absence=Absence.MPS),
     },
     unavailable={"devices": GpuReason.NO_PERMISSION},
 )
@@ -220,7 +236,9 @@ def test_counters_are_served_by_gpu_and_by_job() -> None:
     assert {("0", ""): 10.0} == found["gpu_busy_seconds_total"]
     assert {("0", "", "fp32"): 18.0, ("0", "", "hmma"): 19.0} == found["gpu_pipe_active_seconds_total"]
     assert {("0", "", "power_cap"): 12.5} == found["gpu_throttled_seconds_total"]
-    assert {("0", "", "gpm"): 1.0} == found["gpu_counters_source_info"]
+    sources = {("0", "", "gpm"): 1.0, ("1", "", "none"): 1.0, ("3", "2/0", "none"): 1.0}
+    assert sources == found["gpu_counters_source_info"]
+    assert {("8", "n2", "3", "2/0", "mps"): 1.0} == found["jobs_gpu_counters_unavailable"]
     assert {("7", "", "0", ""): 3.0} == found["jobs_gpu_tensor_active_seconds_total"]
     assert {("7", "", "0", "", "hmma"): 10.0, ("7", "", "0", "", "fp32"): 9.0} == found[
         "jobs_gpu_pipe_active_seconds_total"
@@ -232,7 +250,12 @@ def test_counters_are_served_by_gpu_and_by_job() -> None:
 
 def test_all_that_is_served_is_declared_and_may_be_served() -> None:
     guard = Guard()
-    families = collect(GPUS, JOBS)
+    faults = GpuFaults(
+        xids={("0", "", 31): Fault(count=1, last_at=5.0)},
+        job_xids={(JobKey(job_id=7), "0", "", 31): Fault(count=1, last_at=5.0)},
+        lost={("2", ""): True},
+    )
+    families = collect(replace(GPUS, faults=faults), JOBS)
 
     served = [family.metric for family in guard.admit(families)]
 

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from slurmscope.node.gpu.nvml import NvmlReader
+from slurmscope.node.gpu.nvml_counters import COUNT_SECONDS, REACH_SECONDS, DeviceCounters
 from slurmscope.node.gpu.records import Gpu
 from tests.fakes.nvml.library import FakeNvml
 from tests.unit.node.gpu.conftest import Start
@@ -144,3 +146,78 @@ def test_throttle_times_arrive(driver: FakeNvml, start: Start) -> None:
     driver.add_gpus(1)
     driver.say("field 0 74 3000000000", "field 0 270 500000000")
     assert {"power_cap": 3.0, "hardware_thermal": 0.5} == read(start()).throttled_seconds
+
+
+class Fake:
+    """Be pynvml and a device without hardware counters: a gauge of 50 %, and a buffer of it."""
+
+    def __init__(self) -> None:
+        self.stamps: tuple[int, ...] = ()
+
+    def __call__(self, name: str, *arguments: object) -> object:
+        if name == "nvmlDeviceGetUtilizationRates":
+            return SimpleNamespace(gpu=50, memory=10)
+        if name == "nvmlDeviceGetSamples":
+            return 0, [SimpleNamespace(timeStamp=at, sampleValue=SimpleNamespace(uiVal=80)) for at in self.stamps]
+        del arguments
+        return None
+
+
+@pytest.mark.parametrize(("stamps", "share"), [((), 0.5), ((5, 6), 0.8)])
+def test_what_a_gauge_cannot_know_is_not_counted(stamps: tuple[int, ...], share: float) -> None:
+    nvml = Fake()
+    nvml.stamps = stamps[:1]
+    counters = DeviceCounters(None, nvml, "device", 100.0)
+    nvml.stamps = stamps
+
+    counters.count(104.0, [7])
+    nvml.stamps = tuple(at + 10 for at in stamps)
+    counters.count(3704.0, [7])  # nobody asked for an hour
+
+    found = counters.describe()
+    assert 4 + REACH_SECONDS == found["seconds"] == 19
+    assert {"busy": share * 19, "memory_busy": 1.9} == pytest.approx(found["totals"])
+    assert [[7, pytest.approx(share * 19)]] == found["processes"]
+
+
+@pytest.mark.parametrize("period", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("scrape_seconds", [1.0, 5.0, 15.0, 60.0])
+@pytest.mark.parametrize("duty", [0.2, 0.6])
+def test_gauge_sees_all_phases_of_a_load(duty: float, scrape_seconds: float, period: float) -> None:
+    """A gauge of a moment, read by a child whose parent is scraped at a multiple of the load's period."""
+    now = 0.0
+
+    def call(name: str, *_: object) -> object:
+        busy = 100 if now % period < duty * period else 0
+        return SimpleNamespace(gpu=busy, memory=0) if name == "nvmlDeviceGetUtilizationRates" else None
+
+    counters = DeviceCounters(None, call, "device", 0.0)
+    moments = [(COUNT_SECONDS * number, True) for number in range(1, 137)]
+    moments += [(scrape_seconds * number, False) for number in range(1, int(600 / scrape_seconds))]
+    for now, is_due in sorted(moments):
+        counters.count(now, [7], is_due=is_due)
+
+    assert "gauge" == counters.source
+    assert 136 * COUNT_SECONDS == pytest.approx(counters.describe()["seconds"])
+    ((pid, busy),) = [*counters._by_pid.items()]
+    assert 7 == pid
+    assert duty == pytest.approx(busy / (136 * COUNT_SECONDS), abs=0.03)
+
+
+def test_time_of_hardware_counters_that_were_lost_is_not_counted(driver: FakeNvml, start: Start) -> None:
+    driver.add_gpus(1)
+    driver.say("gpm 0 1 100")
+    reader = start()
+    before = read(reader).counters
+    driver.say("code nvmlGpmMetricsGet 3")
+    time.sleep(LONG_ENOUGH_SECONDS)
+    lost_at, lost = time.monotonic(), read(reader).counters
+    driver.take_back("code")
+    time.sleep(LONG_ENOUGH_SECONDS)
+    after = read(reader).counters
+
+    assert before
+    assert before == lost
+    assert after
+    assert before.seconds < after.seconds <= before.seconds + time.monotonic() - lost_at
+    assert 1 == pytest.approx(after.totals["busy"] / after.seconds)

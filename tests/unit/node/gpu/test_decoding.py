@@ -34,7 +34,7 @@ def test_units_are_converted() -> None:
     assert (1.5, 2.5, {"power_cap": 0.3}) == (gpu.power_watts, gpu.energy_joules, gpu.throttled_seconds)
 
 
-@pytest.mark.parametrize("wrong", [-1, True, "7", None, 2**64 - 1, float("nan"), [1]])
+@pytest.mark.parametrize("wrong", [-1, True, "7", None, 2**64 - 1, 10**400, float("nan"), float("inf"), [1]])
 def test_value_that_cannot_be_is_absent(wrong: object) -> None:
     (gpu,) = decode(answer(power_milliwatts=wrong, memory_used_bytes=wrong, minor=wrong)).devices
     assert (None, None, None) == (gpu.power_watts, gpu.memory_used_bytes, gpu.minor)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.node.gpu.devices import GpuDevices, allowed_by_list, allowed_by_programs
-from slurmscope.node.gpu.records import Gpu, GpuReason
+from slurmscope.node.gpu.records import Gpu, GpuReason, Vendor
 from slurmscope.node.job_use import JobKey
 from tests.fakes.device_programs import ACCEPT, DENY, Rule, slurm_program
 
@@ -56,6 +56,13 @@ def read(tmp_path: Path, read_programs: Callable[[Path], list[bytes]]) -> tuple[
 def test_named_and_allowed_gpus_are_held(rules: list[Rule], default: int, expected: set[int] | None) -> None:
     found = allowed_by_programs([slurm_program(rules, default)], DEVICES)
     assert (None if expected is None else {f"GPU-{number}" for number in expected}) == found
+
+
+def test_render_nodes_of_amd_and_intel_are_held(tmp_path: Path) -> None:
+    gpus = [Gpu(index=n, uuid=f"GPU-{n}", minor=128 + n, vendor=Vendor.AMD) for n in range(2)]
+    program = slurm_program([Rule(226, 128, DENY), Rule(226, 129, ACCEPT)])
+    devices = GpuDevices(procfs_root=tmp_path, clock=lambda: 0.0, read_programs=programs(program))
+    assert {JOB: {"GPU-1"}} == devices.read(gpus, {JOB: tmp_path})
 
 
 def test_all_programs_must_allow() -> None:

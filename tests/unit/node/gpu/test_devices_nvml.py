@@ -178,3 +178,13 @@ def test_constants_are_requested_once(driver: FakeNvml, start: Start) -> None:
 
 def test_node_without_gpus_has_none(start: Start) -> None:
     assert () == start().read().devices
+
+
+def test_board_whose_text_is_none_leaves_the_others_alone(driver: FakeNvml, start: Start) -> None:
+    driver.add_gpus(3)
+    driver.say("set nvmlDeviceGetUUID@0 GPU-\xff", "set nvmlDeviceGetName@1 \xff\xfe")
+
+    nameless, odd, fine = start().read().devices
+
+    assert (GpuReason.FAILED, None, None) == (nameless.problem, odd.problem, fine.problem)
+    assert ("", "NVIDIA Fake 2") == (odd.model, fine.model)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.node.gpu.records import Gpu, GpuReason, ProcessPlace
+from slurmscope.node.cgroup.names import ProcessPlace
+from slurmscope.node.gpu.records import Gpu, GpuReason
 
 
 @pytest.mark.parametrize(

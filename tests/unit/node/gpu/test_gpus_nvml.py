@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,11 +13,12 @@ import pytest
 
 from slurmscope.core.errors import SourceError
 from slurmscope.exporter.reading import SharedReading
+from slurmscope.node.cgroup.names import ProcessPlace
 from slurmscope.node.cgroup.tree import CgroupLayout, LayoutKind
 from slurmscope.node.exporter import open_gpus
 from slurmscope.node.gpu.nvml import CHILD
-from slurmscope.node.gpu.reader import GpuReader
-from slurmscope.node.gpu.records import GpuReason, Gpus, ProcessPlace
+from slurmscope.node.gpu.reader import DriverCounters, GpuReader
+from slurmscope.node.gpu.records import Gpu, GpuReason, Gpus
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from tests.fakes.device_programs import ACCEPT, DENY, Rule, cgroup_with, slurm_program
 from tests.fakes.nvml.library import FakeNvml
@@ -77,6 +80,33 @@ def test_failing_driver_is_an_answer_and_no_error(driver: FakeNvml, reader: GpuR
     assert Gpus(unavailable={"nvml": GpuReason.VERSION_MISMATCH}) == reader.read()
 
 
+def test_error_of_the_kernels_log_counts_when_the_driver_can_be_read_again(
+    driver: FakeNvml, procfs: Path, argv: tuple[str, ...], tmp_path: Path
+) -> None:
+    driver.add_gpus(1)
+    os.mkfifo(tmp_path / "kmsg")
+    now = 0.0
+    made = GpuReader(
+        environment=driver.environment,
+        procfs_root=procfs,
+        device_files=tmp_path,
+        argv=argv,
+        clock=lambda: now,
+    )
+    with closing(made) as reader, (tmp_path / "kmsg").open("wb", buffering=0) as log:
+        (gpu,) = reader.read().devices
+        domain, bus, device = re.findall("[0-9A-Fa-f]{2,8}", gpu.bus_id)[:3]
+        driver.say("crash nvmlDeviceGetCount")
+        log.write(f"3,7,9000,-;NVRM: Xid (PCI:{domain[-4:]}:{bus}:{device}): 79, GPU has fallen off.".encode())
+        failed = reader.read()
+        driver.take_back("crash")
+        now += 1000.0
+        faults = [reader.read().faults for _ in range(2)]
+
+    assert () == failed.devices
+    assert [{("0", "", 79): 1}] * 2 == [{key: fault.count for key, fault in each.xids.items()} for each in faults]
+
+
 def test_missing_driver_is_an_answer_and_no_error(driver: FakeNvml, tmp_path: Path) -> None:
     reader = GpuReader(environment={}, procfs_root=tmp_path, device_files=tmp_path)
     with closing(reader):
@@ -108,6 +138,22 @@ def test_reader_of_the_agent_knows_the_owner_of_a_process_without_cgroups(
         placed = {process.pid: process.place for process in opened.read().devices[0].processes or ()}
 
     assert {20: ProcessPlace(job_id=12), 21: ProcessPlace()} == placed
+
+
+def test_many_processes_without_cgroups_make_the_agent_read_its_jobs_once(
+    driver: FakeNvml, procfs: Path, argv: tuple[str, ...]
+) -> None:
+    for pid in range(20, 60):
+        make_process(procfs, pid, started_at=0.0, cgroup="0::/system.slice/slurmd.service\n")
+    driver.add_gpus(2)
+    driver.say(*(f"process {gpu} {pid} 4096" for gpu in range(2) for pid in range(20, 60)))
+    jobs = reading(NodeJobs(jobs=(JobUse(key=JOB, pids=frozenset({20})),)))
+
+    with closing(open_gpus(jobs, V2, driver.environment, procfs, argv)) as opened:
+        assert [40, 40] == [len(gpu.processes or ()) for gpu in opened.read().devices]
+
+    # For their cgroups, for the owners of processes, and for the GPUs that they hold: each may take seconds.
+    assert jobs.attempts <= 3
 
 
 def test_reader_of_the_agent_asks_the_kernel_which_gpus_a_job_may_open(
@@ -148,3 +194,29 @@ def test_gpus_are_read_when_jobs_are_not(driver: FakeNvml, procfs: Path, argv: t
 
     with closing(open_gpus(failing, V2, driver.environment, procfs, argv)) as opened:
         assert 1 == len(opened.read().devices)
+
+
+def test_counters_of_the_driver_never_fall_or_leap() -> None:
+    counters = DriverCounters()
+
+    def read(now: float, joules: float, seconds: float) -> tuple[float | None, float]:
+        gpu = Gpu(index=0, uuid="GPU-a", energy_joules=joules, throttled_seconds={"thermal": seconds})
+        steady = counters.go_on(gpu, now)
+        return steady.energy_joules, steady.throttled_seconds["thermal"]
+
+    first = read(0, 9e6, 500)
+    used = read(15, 9e6 + 6000, 510)
+    broken = read(30, 0, 0)  # a board that reports 0 once
+    back = read(45, 9e6 + 18_000, 540)
+    loaded_again = read(60, 40, 1)
+    goes_on = [read(75, 40, 1), read(90, 40, 1), read(105, 6040, 16)]
+
+    assert [(9e6, 500), (9e6 + 6000, 510)] == [first, used]
+    assert [used] * 3 == [broken, back, loaded_again]
+    # Energy may be read less often than its page is served.
+    assert [used, used, (9e6 + 12_000, 525)] == goes_on
+
+
+def test_lost_gpu_has_no_counters_to_go_on() -> None:
+    lost = Gpu(index=3, problem=GpuReason.LOST)
+    assert lost is DriverCounters().go_on(lost, 1.0)

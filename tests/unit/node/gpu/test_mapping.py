@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.node.gpu.attribution import GpuHold, JobGpuUse, Source, find_held_use, job_of, map_gpus, sum_up_jobs
-from slurmscope.node.gpu.records import Gpu, GpuProcess, GpuReason, Gpus, ProcessPlace
+from slurmscope.node.cgroup.names import ProcessPlace, job_of
+from slurmscope.node.gpu.attribution import GpuHold, JobGpuUse, Source, find_held_use, map_gpus, sum_up_jobs
+from slurmscope.node.gpu.records import Gpu, GpuProcess, GpuReason, Gpus
 from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 
 ENVIRONMENT, DEVICES, PROCESSES = Source.ENVIRONMENT, Source.DEVICES, Source.PROCESSES

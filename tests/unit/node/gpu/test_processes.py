@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.node.gpu.reader import parse_place, place_processes
-from slurmscope.node.gpu.records import Gpu, GpuProcess, ProcessPlace
+from slurmscope.node.cgroup.names import ProcessPlace, parse_place
+from slurmscope.node.gpu.reader import place_processes
+from slurmscope.node.gpu.records import Gpu, GpuProcess
 from slurmscope.node.job_use import JobKey
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -50,11 +51,22 @@ def places(gpu: Gpu) -> dict[int, ProcessPlace | None]:
         ("0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_5/step_0\n", ProcessPlace()),
         ("0::/system.slice/docker-1.scope/job_5/step_0\n", ProcessPlace()),
         ("0::/uid_1/job_5\n", ProcessPlace()),
+        ("0::/system.slice/slurmstepd.scope/system\n", ProcessPlace()),
+        ("0::/slurm/uid_1000\n", ProcessPlace()),
+        ("garbage", ProcessPlace()),
         ("", ProcessPlace()),
     ],
 )
 def test_cgroup_reports_the_job(text: str, expected: ProcessPlace) -> None:
     assert expected == parse_place(text.encode())
+
+
+@pytest.mark.parametrize("separator", ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_user_names_no_cgroup_that_passes_for_that_of_a_job(separator: str) -> None:
+    # As "0::" there, and system.slice, slurmstepd.scope and job_5 below.
+    folder = f"/user.slice/user-1000.slice/user@1000.service/x{separator}0::/system.slice/slurmstepd.scope/job_5"
+
+    assert ProcessPlace() == parse_place(f"0::{folder}\n".encode())
 
 
 @given(st.binary(max_size=200))

@@ -207,7 +207,7 @@ sys.stdin.readline()
 def test_restarted_agent_counts_ended_children_that_their_parent_waited_for(
     script: Callable[[str], Script], reader: ProcessReader, is_waited_for: bool, kept: int
 ) -> None:
-    """Others are lost with the agent that saw them: the total falls, which queries of totals take into account."""
+    """Others are lost with the agent that saw them, unless the next one is told of them."""
     program = script(f"""
 if not {is_waited_for}:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -226,6 +226,9 @@ sys.stdin.readline()
     program.expect("over")
     before = [written_by(first_agent, program) for _ in range(3)][-1]
     after = written_by(JobProcesses(reader), program)
+    told = JobProcesses(reader)
+    told.resume(first_agent.keep())
 
+    assert before <= written_by(told, program) < before + TOLERANCE_BYTES
     assert 5 * MEGABYTE <= before < 5 * MEGABYTE + TOLERANCE_BYTES
     assert kept <= after < kept + TOLERANCE_BYTES

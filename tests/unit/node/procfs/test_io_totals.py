@@ -112,6 +112,30 @@ def test_number_given_to_another_process_starts_at_its_own_counters() -> None:
     assert 53 == total(ledger, (sample(10, start=2), written(3)))
 
 
+@pytest.mark.parametrize("parent_id", [1, 10])
+@pytest.mark.parametrize("scans", [1, 2, 3])
+def test_living_process_that_a_list_lacks_for_a_while_counts_once(scans: int, parent_id: int) -> None:
+    ledger = IoTotals()
+    parent, child = (sample(10), written(5)), sample(11, parent_id)
+    total(ledger, parent, (child, written(50)))
+    seen = [total(ledger, parent) for _ in range(scans)]
+    seen += [total(ledger, parent, (child, written(amount))) for amount in (50, 50, 57)]
+    seen += [total(ledger, parent) for _ in range(3)]
+
+    # Whether it is back or ended for good, it is the same process.
+    assert [*[55] * (scans + 2), *[62] * 4] == seen
+
+
+def test_slurmstepd_that_a_list_lacks_for_a_moment_counts_what_it_received_once() -> None:
+    ledger = IoTotals()
+    stepd, task = (sample(9, child_faults=60), IoCounts(0, 1050, 0, 4, 0, 0)), (sample(10, 9), written(5))
+    total(ledger, (sample(9), written(1000)), task, (sample(11, 9), written(50)), stepd=9)
+    seen = [total(ledger, *each, stepd=9) for each in ((stepd, task), (task,), (stepd, task))]
+
+    # One of the tasks had ended: slurmstepd received its 50, and its own 1000 stay its own.
+    assert [55, 55, 55] == seen
+
+
 def test_chatter_of_slurmstepd_is_not_the_jobs() -> None:
     ledger = IoTotals()
     seen = [total(ledger, (sample(9), written(amount)), (sample(10, 9), written(1)), stepd=9) for amount in (50, 99)]
@@ -233,3 +257,57 @@ def test_random_trees_are_counted_once(seed: int) -> None:
 
     assert sorted(totals) == totals
     assert kernel.truth - kernel.unknowable <= totals[-1] <= kernel.truth
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_restarts_of_the_agent_lose_only_what_ended_meanwhile(seed: int) -> None:
+    chance = random.Random(seed)
+    kernel, ledger = Kernel(chance), IoTotals()
+    totals = []
+    for _ in range(40):
+        for _ in range(chance.randrange(1, 12)):
+            kernel.step()
+        totals.append(kernel.scan(ledger))
+        kept = ledger.keep(NO_IO)
+        for _ in range(chance.randrange(6)):
+            kernel.step()
+        ledger = IoTotals()
+        ledger.resume(kept)
+        totals.append(kernel.scan(ledger))
+
+    assert sorted(totals) == totals
+    assert totals[-1] <= kernel.truth
+    # Without a step in between, nothing is lost.
+    resumed = IoTotals()
+    resumed.resume(ledger.keep(NO_IO))
+    assert totals[-1] == kernel.scan(resumed)
+
+
+def test_child_that_was_kept_is_kept_by_the_next_agent() -> None:
+    ledger, next_agent = IoTotals(), IoTotals()
+    total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
+    assert [55, 55] == [total(ledger, (sample(10), written(5))) for _ in range(2)]
+    next_agent.resume(ledger.keep(NO_IO))
+
+    # The parent wrote 3 while no agent ran, and 4 later.
+    assert 58 == total(next_agent, (sample(10), written(8)))
+    assert 62 == total(next_agent, (sample(10), written(12)))
+
+
+def test_total_does_not_fall_when_a_process_ended_while_no_agent_ran() -> None:
+    ledger, next_agent = IoTotals(), IoTotals()
+    total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
+    next_agent.resume(ledger.keep(NO_IO))
+
+    assert 55 == total(next_agent, (sample(10), written(8)))
+    assert 59 == total(next_agent, (sample(10), written(12)))
+
+
+def test_own_io_of_slurmstepd_is_not_counted_by_the_next_agent() -> None:
+    ledger, next_agent = IoTotals(), IoTotals()
+    # It received 90 of its task; of these, the next agent will take 20 of an ended thread for received too.
+    total(ledger, (sample(1), written(0)), (sample(2, 1), written(90)), stepd=1)
+    assert 90 == total(ledger, (sample(1, child_faults=50), written(90)), stepd=1)
+    next_agent.resume(ledger.keep(written(20)))
+    assert 90 == total(next_agent, (sample(1, child_faults=50), written(110)), stepd=1)
+    assert 95 == total(next_agent, (sample(1, child_faults=60), written(115)), stepd=1)

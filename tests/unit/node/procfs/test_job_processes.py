@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from slurmscope.node.job_use import IoUse, ProcessUse
-from slurmscope.node.procfs.job_processes import TICKS_PER_SECOND, JobProcesses, ProcessDetail
+from slurmscope.node.procfs.job_processes import TICKS_PER_SECOND, JobProcesses
+from slurmscope.node.procfs.job_scan import ProcessDetail
+from slurmscope.node.procfs.process import Process
+from slurmscope.node.procfs.process_totals import NAMES_AN_HOUR
 from slurmscope.node.procfs.reader import ProcessReader
 from tests.processes import until
 from tests.unit.node.proc_tree import FIXTURES, ProcTree, written
@@ -56,6 +63,89 @@ sys.stdin.readline()
     # The main thread alone switched at least as often as psutil saw.
     assert use.voluntary_switches is not None
     assert use.voluntary_switches >= theirs.num_ctx_switches().voluntary - 5
+
+
+def test_waits_for_a_core_agree_with_the_kernel(script: Callable[[str], Script], reader: ProcessReader) -> None:
+    program = script("""
+import threading
+
+def work():
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        pass
+    time.sleep(600)
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+for _ in range(3):
+    child(lambda: [threading.Thread(target=work, daemon=True).start() for _ in range(2)] and None)
+sys.stdin.readline()
+""")
+    for _ in range(3):
+        program.expect("ready")
+    pids = program.pids()
+    threads = [thread for pid in pids for thread in Path(f"/proc/{pid}/task").iterdir()]
+    until(lambda: all(thread.joinpath("stat").read_text().rpartition(") ")[2][0] == "S" for thread in threads))
+
+    use = JobProcesses(reader, ProcessDetail()).read(pids)
+
+    assert use is not None
+    waited = sum(int((thread / "schedstat").read_text().split()[1]) for thread in threads)
+    assert waited / 1e9 == use.queue_seconds
+    # Six threads with 50 ms of work each share one core: without a word of the kernel, they wait for each other.
+    assert use.queue_seconds is not None
+    assert use.queue_seconds > 0.1
+
+
+def test_wait_of_a_sleeping_thread_counts_when_it_runs_again(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    reader = ProcessReader(tmp_path)
+    job = JobProcesses(reader)
+    queue = tmp_path / "5" / "task" / "5" / "schedstat"
+
+    def read(state: str, waited: int) -> float | None:
+        tree.add(5, 5, ticks=waited, state=state)
+        queue.parent.mkdir(parents=True, exist_ok=True)
+        queue.write_text(f"{10_000_000_000} {waited * 1_000_000_000} 7\n")
+        use = job.read([5])
+        assert use is not None
+        return use.queue_seconds
+
+    assert [3.0, 3.0, 9.0] == [read("S", 3), read("S", 5), read("R", 9)]
+    reader.close()
+
+
+def test_waits_that_the_kernel_does_not_count_are_absent(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5, state="R")
+    (tmp_path / "5" / "task" / "5").mkdir(parents=True)
+    (tmp_path / "5" / "task" / "5" / "schedstat").write_text("0 0 0\n")
+    reader = ProcessReader(tmp_path)
+
+    use = JobProcesses(reader).read([5])
+
+    assert use is not None
+    assert use.queue_seconds is None
+    reader.close()
+
+
+def test_new_agent_continues_the_waits(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    for pid in (5, 6):
+        tree.add(pid, 5)
+        (tmp_path / str(pid) / "task" / str(pid)).mkdir(parents=True)
+        (tmp_path / str(pid) / "task" / str(pid) / "schedstat").write_text(f"1 {pid}000000000 1\n")
+    reader = ProcessReader(tmp_path)
+    first, second = JobProcesses(reader), JobProcesses(reader)
+    first.read([5, 6])
+    shutil.rmtree(tmp_path / "6")
+    first.read([5])
+
+    second.resume(first.keep())
+    use = second.read([5])
+
+    assert use is not None
+    assert 11.0 == use.queue_seconds
+    reader.close()
 
 
 def test_thread_that_runs_is_on_a_core(script: Callable[[str], Script], reader: ProcessReader) -> None:
@@ -270,3 +360,135 @@ sys.stdin.readline()
     # What is counted without a look at each is still whole.
     assert full.open_files == capped.open_files
     assert dict(full.threads_of) == dict(capped.threads_of)
+
+
+def count_descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def test_files_of_some_processes_stay_open_until_they_end_or_the_job_does(script: Callable[[str], Script]) -> None:
+    body = """
+pids = [child(lambda: time.sleep(600)) for _ in range(3)]
+print("ready", flush=True)
+sys.stdin.readline()
+os.kill(pids[0], 9)
+os.waitpid(pids[0], 0)
+print("ended", flush=True)
+sys.stdin.readline()
+"""
+    reader = ProcessReader(Path("/proc"), most_kept=3)
+    before = count_descriptors()
+    program, other = script(body), script(body)
+    program.expect("ready")
+    other.expect("ready")
+    pipes = count_descriptors() - before
+    job, next_job = JobProcesses(reader), JobProcesses(reader)
+    for _ in range(3):
+        job.read(program.pids())
+        next_job.read(other.pids())
+
+    assert 3 * 3 == count_descriptors() - before - pipes  # of four processes of the first job, none of the other
+    program.go_on()
+    program.expect("ended")
+    job.read(program.pids())
+    next_job.read(other.pids())
+    assert 3 * 3 == count_descriptors() - before - pipes  # the room of the one that ended is used again
+    job.release()
+    next_job.release()
+    assert 0 == count_descriptors() - before - pipes
+    use = job.read(program.pids())
+    assert use is not None
+    assert 3 == use.processes
+    job.release()
+    reader.close()
+
+
+def ran_seconds(pids: Iterable[int]) -> float:
+    """Return what the kernel counts as CPU time, to the nanosecond."""
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids) / 1e9
+
+
+def has_slept(pids: Iterable[int]) -> bool:
+    before = ran_seconds(pids)
+    time.sleep(0.2)
+    return ran_seconds(pids) == before
+
+
+class CountingReader(ProcessReader):
+    """Count the processes that are read."""
+
+    opened = 0
+
+    def keep(self, process: Process) -> bool:
+        self.opened += 1
+        return super().keep(process)
+
+
+def test_processes_of_a_job_without_cpu_time_are_read_again_only_now_and_then(script: Callable[[str], Script]) -> None:
+    program = script("""
+for _ in range(2):
+    child(lambda: time.sleep(600))
+print("ready", flush=True)
+while sys.stdin.readline():
+    write(3_000_000)
+    print("written", flush=True)
+""")
+    program.expect("ready")
+    reader = CountingReader(Path("/proc"), most_kept=10)
+    now = 0.0
+    job = JobProcesses(reader, clock=lambda: now)
+    pids = program.pids()
+    until(lambda: has_slept(pids))
+
+    def read() -> ProcessUse | None:
+        seconds = ran_seconds(pids)
+        return job.go_on_sleeping() if job.has_slept(seconds) else job.read(pids, cpu_seconds=seconds)
+
+    uses = [read() for _ in range(20)]
+    read_processes = reader.opened
+    program.go_on()
+    program.expect("written")
+    moved = read()
+
+    assert read_processes <= 4 * len(pids)
+    assert 1 == len({(use.io, use.cpu_seconds, use.open_files) for use in uses if use})
+    assert uses[-1] is not None
+    assert moved is not None
+    assert uses[-1].io is not None
+    assert moved.io is not None
+    assert 3_000_000 <= moved.io.write_chars - uses[-1].io.write_chars < 3_001_000
+    os.kill(program.pid, signal.SIGSTOP)
+    until(lambda: (use := read()) is not None and use.threads_in.get("stopped") == 1)
+    now += 30.0
+    read()
+    now += 45.0
+    held = read()
+    assert held is not None
+    assert [(program.pid, 75.0)] == [(one.pid, one.seconds) for one in held.held]
+    job.release()
+    reader.close()
+
+
+def test_job_that_renames_its_processes_endlessly_makes_a_bounded_number_of_series(tmp_path: Path) -> None:
+    tree, now = ProcTree(tmp_path / "proc"), 1000.0
+    job = JobProcesses(ProcessReader(tree.root), clock=lambda: now)
+    seen: set[str] = set()
+    for number in range(100):
+        now += 15.0
+        tree.add(9, 1, command="steady", threads=3)
+        for pid in range(10, 20):
+            tree.add(pid, 1, command=f"x{number}-{pid}", threads=2)
+        use = job.read(range(9, 20))
+        assert use is not None
+        assert 23 == sum(use.threads_of.values())
+        assert use.threads_of.keys() == use.most_threads_of.keys()
+        assert 3 == use.threads_of["steady"]
+        seen.update(use.threads_of)
+
+    # At once, and in 25 minutes; and "other".
+    assert len(seen) <= NAMES_AN_HOUR + NAMES_AN_HOUR * 25 / 60 + 1
+    now += 3600.0
+    tree.add(10, 1, command="late", threads=2)
+    use = job.read([10])
+    assert use is not None
+    assert {"late": 2} == use.threads_of

@@ -11,12 +11,14 @@ import pytest
 from slurmscope.node.procfs.process_totals import (
     FileTally,
     GrowthTotals,
+    NewNames,
     ProcessFiles,
     ProgramTotals,
     ThreadTally,
     bounded,
     bounded_most,
     is_file,
+    remember,
 )
 from slurmscope.node.procfs.stat import ThreadSample
 from tests.unit.node.proc_tree import sample
@@ -40,6 +42,67 @@ def test_time_of_ended_processes_stays() -> None:
 
     assert {"a": 5, "b": 9} == ledger.cpu_ticks_by_program()
     assert 14 == ledger.cpu_ticks
+
+
+def test_process_that_a_list_lacks_for_a_while_counts_once() -> None:
+    ledger = ProgramTotals(10)
+    ledger.update([sample(1, command="a", ticks=5, faults=3), sample(2, command="b", ticks=7, faults=2)])
+    ledger.update([sample(1, command="a", ticks=5, faults=3)])
+    ledger.update([])
+    ledger.update([sample(1, command="a", ticks=6, faults=3), sample(2, command="b", ticks=9, faults=4)])
+
+    assert {"a": 6, "b": 9} == ledger.cpu_ticks_by_program()
+    assert (15, 7) == (ledger.cpu_ticks, ledger.minor_faults)
+
+
+def test_memory_of_processes_that_are_gone_is_bounded() -> None:
+    vanished: dict[int, int] = {}
+    for pid in range(1000):
+        remember(vanished, {pid % 300: pid})
+
+    assert 256 == len(vanished)
+    # The last ones, whatever their PIDs.
+    assert set(range(744, 1000)) == set(vanished.values())
+
+
+def test_next_agent_continues_the_time_of_programs() -> None:
+    ledger, next_agent = ProgramTotals(10), ProgramTotals(10)
+    living = sample(2, command="b", ticks=9, faults=5)
+    ledger.update([sample(1, command="a", ticks=5, faults=3), sample(2, command="sh", ticks=2, faults=1)])
+    ledger.update([living])
+    assert {"a": 5, "sh": 2, "b": 7} == ledger.cpu_ticks_by_program()
+    next_agent.resume(ledger.keep([living]))
+
+    # 4 more while no agent ran, by a process whose time before was attributed to two programs.
+    next_agent.update([sample(2, command="b", ticks=13, faults=6)])
+    assert {"a": 5, "sh": 2, "b": 11} == next_agent.cpu_ticks_by_program()
+    assert (18, 9) == (next_agent.cpu_ticks, next_agent.minor_faults)
+
+
+def test_time_does_not_fall_when_a_process_ended_while_no_agent_ran() -> None:
+    ledger, next_agent = ProgramTotals(1), ProgramTotals(1)
+    living = [sample(1, command="a", ticks=50), sample(2, command="b", ticks=9)]
+    ledger.update(living)
+    assert {"a": 50, "other": 9} == ledger.cpu_ticks_by_program()
+    next_agent.resume(ledger.keep(living))
+    next_agent.update([sample(2, command="b", ticks=10)])
+    assert {"a": 50, "other": 9} == next_agent.cpu_ticks_by_program()
+    next_agent.update([sample(2, command="b", ticks=13)])
+    # The first of these 4 is hidden by what is missing of the other process.
+    assert {"a": 50, "other": 12} == next_agent.cpu_ticks_by_program()
+
+
+def test_next_agent_continues_the_counters_of_threads() -> None:
+    ledger, next_agent = GrowthTotals(), GrowthTotals()
+    ledger.update({1: (10, 4), 2: (5, 1)})
+    ledger.update({2: (6, 1)})
+    next_agent.resume(ledger.keep())
+    next_agent.update({2: (8, 1), 3: (1, 1)})
+    assert (19, 6) == next_agent.totals
+    third = GrowthTotals()
+    third.resume(next_agent.keep())
+    third.update({})
+    assert (19, 6) == third.totals
 
 
 def test_number_given_to_another_process_counts_from_its_start() -> None:
@@ -131,12 +194,21 @@ def test_counters_of_vanished_threads_stay() -> None:
     assert (14, 3) == ledger.totals
 
 
+def test_thread_that_one_scan_lacks_counts_once() -> None:
+    ledger = GrowthTotals()
+    ledger.update({1: (100, 7), 2: (1, 1)})
+    ledger.update({2: (1, 1)})
+    ledger.update({1: (104, 8), 2: (1, 1)})
+
+    assert (105, 9) == ledger.totals
+
+
 def test_rest_of_threads_is_one() -> None:
     counts = Counter({"a": 5, "b": 4, "c": 3, "d": 2})
 
-    assert {"a": 5, "b": 4, "other": 5} == bounded(counts, 2)
-    assert dict(counts) == bounded(counts, 4)
-    assert {"other": 8, "a": 4} == bounded(Counter({"other": 5, "a": 4, "b": 3}), 2)
+    assert {"a": 5, "b": 4, "other": 5} == bounded(counts, 2, NewNames(lambda: 0.0))
+    assert dict(counts) == bounded(counts, 4, NewNames(lambda: 0.0))
+    assert {"other": 8, "a": 4} == bounded(Counter({"other": 5, "a": 4, "b": 3}), 2, NewNames(lambda: 0.0))
 
 
 def test_threads_are_counted_by_state_program_and_core() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.node.procfs.reader import ProcessReader
-from slurmscope.node.procfs.stepd_jobs import NAME_TRIES, NO_DAEMON_SECONDS, QUIET_RECHECK_SECONDS, StatWatch, StepdTree
+from slurmscope.node.procfs.reader import ProcessReader, StatWatch
+from slurmscope.node.procfs.stepd_jobs import NAME_TRIES, NO_DAEMON_SECONDS, QUIET_RECHECK_SECONDS, StepdTree
 from tests.processes import until
 from tests.unit.node.procfs.test_stepd_jobs import Machine
 from tests.unit.node.script import Script

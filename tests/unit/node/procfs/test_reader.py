@@ -20,7 +20,8 @@ import psutil
 import pytest
 
 from slurmscope.core.errors import SourceError
-from slurmscope.node.procfs.process import Denials, Missing, Process
+from slurmscope.node.kernel_files import Denials, Missing
+from slurmscope.node.procfs.process import Process
 from slurmscope.node.procfs.reader import ProcessReader
 from tests.leftovers import nothing_left
 from tests.processes import holding_long_path, until

@@ -17,6 +17,7 @@ from slurmscope.node.procfs.stat import (
     parse_file_limit,
     parse_io,
     parse_memory_bytes,
+    parse_queue_ns,
     parse_stat,
     parse_switches,
     parse_thread_stat,
@@ -130,6 +131,7 @@ def test_io_of_another_shape_is_no_measurement(text: bytes) -> None:
 def test_io_switches_and_limits_never_raise(text: bytes) -> None:
     parse_io(text)
     parse_switches(text)
+    parse_queue_ns(text)
     parse_file_limit(text)
     parse_environment(text, {"A"})
 
@@ -148,6 +150,12 @@ def test_name_cannot_forge_switches() -> None:
     assert (1, 2) == parse_switches(status)
     assert parse_switches(b"Name:\tx\n") is None
     assert parse_switches(b"\nvoluntary_ctxt_switches:\nnonvoluntary_ctxt_switches:") is None
+
+
+def test_time_that_a_thread_ran_and_waited_is_read() -> None:
+    assert (174731644, 14244599) == parse_queue_ns(b"174731644 14244599 429\n")
+    assert (0, 0) == parse_queue_ns(b"0 0 0\n")
+    assert [None] * 3 == [parse_queue_ns(text) for text in (b"1 2\n", b"1 -2 3\n", b"9" * 20 + b" 1 1\n")]
 
 
 def test_soft_limit_of_open_files_is_read() -> None:

@@ -7,13 +7,16 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from slurmscope.node.job_use import JobKey
+from slurmscope.node.kernel_files import HangGuard, Hanging
 from slurmscope.node.procfs.reader import ProcessReader
 from slurmscope.node.procfs.stepd_jobs import RECHECK_SECONDS, StepdTree
 from tests.processes import until
@@ -40,15 +43,20 @@ class Machine:
         title: str = "",
         start: int = 100,
         ticks: tuple[int, int, int, int] = (0, 0, 0, 0),
+        ended_children: int | None = None,
         uid: int | None = None,
         real_uid: int | None = None,
         program: str = "",
     ) -> None:
-        """Write a process, or write it anew; ``ticks`` are its own and its children's, user and system each."""
+        """Write a process, or write it anew; ``ticks`` are its own and its children's, user and system each.
+
+        Each process has five page faults, and the kernel hands over those of a child that ended together with its time.
+        """
+        faults = 5 * (any(ticks[2:]) if ended_children is None else ended_children)
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
         used = " ".join(map(str, ticks))
-        middle = f"S {parent} {pid} {pid} 0 -1 0 5 0 0 0 {used} 20 0 1 0 {start} 4096 10"
+        middle = f"S {parent} {pid} {pid} 0 -1 0 5 {faults} 0 0 {used} 20 0 1 0 {start} 4096 10"
         (folder / "stat").write_text(f"{pid} ({command}) {middle} {'0 ' * 30}\n")
         (folder / "cmdline").write_bytes((title or command).encode() + b"\0")
         real = os.geteuid() if real_uid is None else real_uid
@@ -281,6 +289,16 @@ def test_cpu_time_never_falls(machine: Machine) -> None:
     assert pytest.approx(200 / TICKS) == machine.seconds()
 
 
+def test_cpu_time_of_a_process_that_no_parent_waits_for_is_kept(machine: Machine) -> None:
+    machine.add_stepd(100)
+    machine.add(110, 100, ticks=(200, 0, 0, 0))
+    machine.seconds()
+    machine.remove(110)
+    machine.add(120, 100, ticks=(50, 0, 0, 0))
+
+    assert [pytest.approx(250 / TICKS)] * 3 == [machine.seconds() for _ in range(3)]
+
+
 def test_cpu_time_of_ended_steps_is_kept(machine: Machine) -> None:
     machine.add_stepd(100, "slurmstepd: [7.batch]")
     machine.add(110, 100, ticks=(5, 0, 0, 0))
@@ -298,6 +316,35 @@ def test_cpu_time_of_ended_steps_is_kept(machine: Machine) -> None:
     assert pytest.approx(300 + 5 / TICKS) == machine.seconds()
 
 
+def test_cpu_time_of_ended_steps_is_continued_by_the_next_agent(machine: Machine) -> None:
+    machine.add_stepd(100)
+    machine.add_stepd(200, "slurmstepd: [7.0]")
+    machine.add(210, 200, ticks=(90 * TICKS, 10 * TICKS, 0, 0))
+    assert 100 == machine.seconds()
+    machine.remove(200)
+    machine.remove(210)
+    machine.add(110, 100, ticks=(5 * TICKS, 0, 0, 0))
+    assert 105 == machine.seconds()
+    kept = machine.tree.scan()[KEY].keep()
+
+    machine.add(110, 100, ticks=(8 * TICKS, 0, 0, 0))
+    next_agent = StepdTree(ProcessReader(machine.root)).scan()[KEY]
+    next_agent.resume(kept)
+    use = next_agent.read()
+    assert use is not None
+    assert (98, 10, 108) == (use.cpu.user_seconds, use.cpu.system_seconds, use.cpu.total_seconds)
+
+    # One that ended while no agent ran is missing, but the total goes on from where it was.
+    machine.remove(110)
+    machine.add(120, 100, ticks=(2 * TICKS, 0, 0, 0))
+    third = StepdTree(ProcessReader(machine.root)).scan()[KEY]
+    third.resume(next_agent.keep())
+    seen = [third.read()]
+    machine.add(120, 100, ticks=(3 * TICKS, 0, 0, 0))
+    seen.append(third.read())
+    assert [108, 109] == [each and each.cpu.total_seconds for each in seen]
+
+
 def test_cpu_time_that_a_grandparent_received_counts_once(machine: Machine) -> None:
     machine.add_stepd(100)
     machine.add(110, 100, ticks=(10, 0, 0, 0))
@@ -306,7 +353,7 @@ def test_cpu_time_that_a_grandparent_received_counts_once(machine: Machine) -> N
     assert pytest.approx(230 / TICKS) == machine.seconds()
     machine.remove(120)
     machine.remove(130)
-    machine.add(110, 100, ticks=(10, 0, 220, 0))
+    machine.add(110, 100, ticks=(10, 0, 220, 0), ended_children=2)
 
     assert pytest.approx(230 / TICKS) == machine.seconds()
 
@@ -335,6 +382,49 @@ def test_number_given_again_within_the_job_adds_to_the_time_before(machine: Mach
     machine.add(110, 100, ticks=(7, 0, 0, 0), start=900)
 
     assert pytest.approx(207 / TICKS) == machine.seconds()
+
+
+@pytest.mark.parametrize("scans", [1, 2, 3])
+@pytest.mark.parametrize("wait_seconds", [0.0, RECHECK_SECONDS + 1])
+def test_process_that_cannot_be_read_for_a_while_is_counted_once(
+    scans: int, wait_seconds: float, machine: Machine
+) -> None:
+    machine.add_stepd(100)
+    machine.add(110, 100, ticks=(200, 0, 0, 0))
+    assert pytest.approx(200 / TICKS) == machine.seconds()
+    stat = machine.root / "110/stat"
+    text = stat.read_text()
+    stat.write_text("110 (work")
+    machine.now += wait_seconds
+    seen = [machine.seconds() for _ in range(scans)]
+    stat.write_text(text)
+    seen += [machine.seconds() for _ in range(3)]
+
+    assert [pytest.approx(200 / TICKS)] * (scans + 3) == seen
+    assert ((100,), (110,)) == machine.pids()
+
+
+@pytest.mark.parametrize("wait_seconds", [0.0, RECHECK_SECONDS + 1])
+def test_process_that_hangs_for_a_while_is_counted_once(wait_seconds: float, tmp_path: Path) -> None:
+    guard = HangGuard(tmp_path, patience_seconds=0.2)
+    reader = ProcessReader(tmp_path, guard)
+    made = Machine(tmp_path, StepdTree(reader, clock=lambda: made.now))
+    made.add(1, 0, command="init")
+    made.add_stepd(100)
+    made.add(110, 100, ticks=(200, 0, 0, 0))
+    returns = threading.Event()
+    with closing(reader), closing(guard), closing(made.tree):
+        assert pytest.approx(200 / TICKS) == made.seconds()
+        # As a read of its environment hangs while a file system of the user does not answer.
+        with suppress(Hanging):
+            guard.run(returns.wait, 110)
+        made.now += wait_seconds
+        seen = [made.seconds() for _ in range(3)]
+        returns.set()
+        until(lambda: not guard.skips(110))
+        seen += [made.seconds() for _ in range(3)]
+
+    assert [pytest.approx(200 / TICKS)] * 6 == seen
 
 
 def test_steps_are_not_distinguished_and_there_is_no_folder(machine: Machine) -> None:

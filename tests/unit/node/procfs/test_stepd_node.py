@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.node.job_use import JobKey
-from slurmscope.node.procfs.process import Missing
+from slurmscope.node.kernel_files import Missing
 from slurmscope.node.procfs.reader import ProcessReader
 from slurmscope.node.procfs.stepd_jobs import NAME_TRIES, StepdTree, parse_node_name, read_node_name
 from tests.unit.node.procfs.test_stepd_jobs import Machine

@@ -14,8 +14,7 @@ from slurmscope.archive.engine import Database
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.sign_in.errors import NotSignedIn
-from slurmscope.portal.sign_in.identity import Identifier
-from slurmscope.portal.sign_in.tokens import limit_failures
+from slurmscope.portal.sign_in.identity import Identifier, limit_failures
 from tests.fakes.sign_in import PROXY_SETTINGS, STRANGER, FakeClock, coordinates_nothing, make_scope
 
 

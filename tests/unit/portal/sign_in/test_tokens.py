@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from slurmscope.core.log import LineFormatter, RepeatFilter
 from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, TooMany
-from slurmscope.portal.sign_in.identity import Identifier
-from slurmscope.portal.sign_in.tokens import read_token
+from slurmscope.portal.sign_in.identity import Identifier, read_token
 from tests.fakes.sign_in import (
     GOOD_TOKEN,
     PROXY_ADDRESS,

@@ -14,7 +14,7 @@ from slurmscope.jobs.viewer import Viewer, ViewerRole
 from slurmscope.portal.app import make_app
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.errors import Refused
-from slurmscope.portal.sign_in.view_as import COOKIE, PATH, DemoView, ViewAs
+from slurmscope.portal.sign_in.identity import VIEW_COOKIE, VIEW_PATH, DemoView, ViewAs
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import Shape
 from slurmscope.up.demo import make_views
@@ -40,9 +40,9 @@ def make_view_as() -> ViewAs:
     [
         (None, STAFF),
         ("other=user", STAFF),
-        (f"{COOKIE}=staff", STAFF),
-        (f"a=b; {COOKIE}=coordinator", HEAD),
-        (f"{COOKIE}=user;a=b", USER),
+        (f"{VIEW_COOKIE}=staff", STAFF),
+        (f"a=b; {VIEW_COOKIE}=coordinator", HEAD),
+        (f"{VIEW_COOKIE}=user;a=b", USER),
     ],
 )
 def test_cookie_chooses_the_viewer(cookie: str | None, expected: Viewer) -> None:
@@ -52,7 +52,14 @@ def test_cookie_chooses_the_viewer(cookie: str | None, expected: Viewer) -> None
 
 
 @pytest.mark.parametrize(
-    "cookie", [f"{COOKIE}=", f"{COOKIE}=root", f"{COOKIE}=Staff", f"{COOKIE}=user; {COOKIE}=staff", f"{COOKIE}=\xff"]
+    "cookie",
+    [
+        f"{VIEW_COOKIE}=",
+        f"{VIEW_COOKIE}=root",
+        f"{VIEW_COOKIE}=Staff",
+        f"{VIEW_COOKIE}=user; {VIEW_COOKIE}=staff",
+        f"{VIEW_COOKIE}=\xff",
+    ],
 )
 def test_unknown_and_ambiguous_choices_are_refused(cookie: str) -> None:
     with pytest.raises(Refused):
@@ -61,7 +68,7 @@ def test_unknown_and_ambiguous_choices_are_refused(cookie: str) -> None:
 
 def test_other_machine_is_refused_whatever_it_chooses() -> None:
     with pytest.raises(Refused):
-        make_view_as().identify(make_scope(HOST, ("cookie", f"{COOKIE}=user"), client=STRANGER))
+        make_view_as().identify(make_scope(HOST, ("cookie", f"{VIEW_COOKIE}=user"), client=STRANGER))
 
 
 def make_demo() -> FastAPI:
@@ -83,30 +90,32 @@ async def _send(app: FastAPI, path: str, data: dict[str, str] | None, headers: d
 def test_form_is_on_every_page_and_sets_the_cookie() -> None:
     app = make_demo()
     page = send(app, "/jobs?user=ada")
-    answer = send(app, PATH, {"view": "user"}, referer="http://portal.test/jobs?user=ada", sec_fetch_site="same-origin")
+    answer = send(
+        app, VIEW_PATH, {"view": "user"}, referer="http://portal.test/jobs?user=ada", sec_fetch_site="same-origin"
+    )
 
     assert "Demo with simulated data." in page.text
     assert (303, "/jobs?user=ada") == (answer.status_code, answer.headers["location"])
-    assert f"{COOKIE}=user" in answer.headers["set-cookie"]
+    assert f"{VIEW_COOKIE}=user" in answer.headers["set-cookie"]
     assert {"HttpOnly", "Path=/", "SameSite=strict"} <= set(answer.headers["set-cookie"].split("; "))
-    assert 403 == (send(app, "/waste", cookie=f"{COOKIE}=user")).status_code
-    assert "ada, as user, sees." in (send(app, "/", cookie=f"{COOKIE}=user")).text
+    assert 403 == (send(app, "/waste", cookie=f"{VIEW_COOKIE}=user")).status_code
+    assert "ada, as user, sees." in (send(app, "/", cookie=f"{VIEW_COOKIE}=user")).text
 
 
 @pytest.mark.parametrize(
     "referer", ["", "http://evil.example/jobs", "http://portal.test//evil.example", "http://[", "jobs"]
 )
 def test_form_returns_to_no_other_site(referer: str) -> None:
-    answer = send(make_demo(), PATH, {"view": "user"}, referer=referer)
+    answer = send(make_demo(), VIEW_PATH, {"view": "user"}, referer=referer)
 
     assert (303, "/") == (answer.status_code, answer.headers["location"])
 
 
 def test_unknown_choice_and_form_of_another_site_are_refused() -> None:
     app = make_demo()
-    unknown = send(app, PATH, {"view": "root"})
-    foreign = send(app, PATH, {"view": "user"}, sec_fetch_site="cross-site")
-    stuck = send(app, "/", cookie=f"{COOKIE}=root")
+    unknown = send(app, VIEW_PATH, {"view": "root"})
+    foreign = send(app, VIEW_PATH, {"view": "user"}, sec_fetch_site="cross-site")
+    stuck = send(app, "/", cookie=f"{VIEW_COOKIE}=root")
 
     assert [403, 403, 403] == [answer.status_code for answer in (unknown, foreign, stuck)]
     assert not any("set-cookie" in answer.headers for answer in (unknown, foreign))
@@ -115,12 +124,12 @@ def test_unknown_choice_and_form_of_another_site_are_refused() -> None:
 
 def test_other_portals_have_no_choice() -> None:
     app = make_backend().make_app()
-    page = send(app, "/", cookie=f"{COOKIE}=staff")
+    page = send(app, "/", cookie=f"{VIEW_COOKIE}=staff")
 
-    assert 404 == (send(app, PATH, {"view": "staff"})).status_code
+    assert 404 == (send(app, VIEW_PATH, {"view": "staff"})).status_code
     assert "Demo with simulated data." not in page.text
     assert "/waste" not in page.text, "ada is not staff, and the cookie does not make her staff"
-    assert 403 == (send(app, "/waste", cookie=f"{COOKIE}=staff")).status_code
+    assert 403 == (send(app, "/waste", cookie=f"{VIEW_COOKIE}=staff")).status_code
 
 
 def test_demo_offers_a_person_with_three_kinds_of_rights() -> None:

@@ -12,7 +12,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from slurmscope.core.errors import OutputError
-from slurmscope.portal.web.documents import DocumentRenderer
+from slurmscope.portal.web.slow_results import DocumentRenderer
 from tests.fakes.reports import make_report
 
 PNG = b"\x89PNG\r\n\x1a\n"

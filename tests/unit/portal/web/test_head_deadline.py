@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import uvicorn
 
+from slurmscope.portal.run import make_server
 from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.web.connections import HEAD_SECONDS, HeadDeadline
-from slurmscope.portal.web.server import make_server
 from tests.fakes.raw_http import ask, read_all, read_answer
 from tests.processes import until
 

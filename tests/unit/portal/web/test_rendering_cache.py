@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurmscope.jobs.report import JobReport
-from slurmscope.portal.web.shared_results import RenderingCache
+from slurmscope.portal.web.slow_results import RenderingCache
 from tests.fakes.browser import PortalClient
 from tests.fakes.portal_backend import make_backend
 from tests.fakes.reports import make_record, make_report

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from slurmscope.core.errors import ConfigError
+from slurmscope.portal.run import open_listener
 from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.settings import ListenAddress, PortalSettings
 from slurmscope.portal.sign_in.errors import SignInError
 from slurmscope.portal.sign_in.identity import Identifier, LocalUsers, find_local_users
-from slurmscope.portal.web.server import open_listener
 from tests.fakes.asgi import running
 from tests.fakes.raw_http import Answer, read_all, read_answer, status_of
 from tests.fakes.sign_in import GOOD_TOKEN, make_identifier

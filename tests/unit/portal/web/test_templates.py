@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from slurmscope.core.tres import Gres
-from slurmscope.portal.web.templates import _format_hours, _percent_number, _rate, _state_class
+from slurmscope.portal.web.templates import _percent_number, _rate, _state_class
 from slurmscope.slurm.states import BASE_STATES
 from tests.fakes.archive import make_row
 from tests.fakes.reports import make_record, make_report
@@ -43,8 +43,3 @@ def test_every_state_has_a_class() -> None:
         state: _state_class(state) for state in BASE_STATES
     }
     assert "pending" == _state_class("REQUEUED")
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(3600.0, "1"), (5400.0, "1.5"), (36.0, "0.01")])
-def test_hours_have_two_decimals(seconds: float, expected: str) -> None:
-    assert expected == _format_hours(seconds)

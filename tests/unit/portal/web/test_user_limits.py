@@ -12,7 +12,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from slurmscope.portal.scope import AsgiMessage, Receive, Send
-from slurmscope.portal.web.user_limits import PersonLimits, take_place
+from slurmscope.portal.web.slow_results import PersonLimits, take_place
 
 GENEROUS_SECONDS = 60.0
 

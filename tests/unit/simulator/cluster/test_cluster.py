@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmscope.simulator.cluster.cluster import simulate
-from slurmscope.simulator.cluster.people import HOSTILE_NAMES
-from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
+from slurmscope.simulator.cluster.records import HOSTILE_NAMES, Shape, SimulatedCluster
 from slurmscope.slurm.states import node_state_text
 
 NOW = 1_800_000_000

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 from slurmscope.cluster.dbd import parse_dbd
-from slurmscope.cluster.sdiag import parse_diag
+from slurmscope.cluster.scheduler import parse_diag
 from slurmscope.simulator.cluster.cluster import simulate
-from slurmscope.simulator.cluster.daemons import make_database_report, make_diag
 from slurmscope.simulator.cluster.records import Shape, SimulatedCluster
+from slurmscope.simulator.cluster.statistics import make_database_report, make_diag
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurm-22.05"
 MIDNIGHT = 1_800_000_000 - 1_800_000_000 % 86_400

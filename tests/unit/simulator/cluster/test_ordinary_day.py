@@ -3,10 +3,8 @@
 
 from collections import Counter
 
-from slurmscope.simulator.cluster.cluster import simulate
-from slurmscope.simulator.cluster.ordinary_day import TROUBLED_NODES, calm
-from slurmscope.simulator.cluster.people import HOSTILE_NAMES
-from slurmscope.simulator.cluster.records import Shape
+from slurmscope.simulator.cluster.cluster import TROUBLED_NODES, calm, simulate
+from slurmscope.simulator.cluster.records import HOSTILE_NAMES, Shape
 
 ODD = simulate(Shape(), now=1_790_000_000)
 CALM = calm(ODD)

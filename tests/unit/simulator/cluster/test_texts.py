@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.simulator.cluster.texts import MIB, duration_text, hosts_text, index_text, memory_text
+from slurmscope.core.units import MIB
+from slurmscope.simulator.cluster.texts import duration_text, hosts_text, index_text, memory_text
 
 
 # Left: what sbatch was given with --mem. Right: what squeue -O MinMemory and tres-alloc printed for it.

@@ -15,13 +15,15 @@ import slurmscope
 from slurmscope.accounting.sacct import SacctAccounting, read_environment, read_script
 from slurmscope.cluster import backends
 from slurmscope.cluster.backends import TextCommands
-from slurmscope.cluster.checks import check_slurm
 from slurmscope.cluster.events import read_events
+from slurmscope.cluster.exporter import check_slurm
 from slurmscope.cluster.squeue import StartWindow
 from slurmscope.core.errors import CommandFailed
+from slurmscope.jobs.pending.queue import read_pending
 from slurmscope.node.checks import check_node_name
 from slurmscope.portal.live import LiveCluster
 from slurmscope.prometheus.settings import PrometheusSettings
+from slurmscope.reports.local_jobs import explain_pending_job
 from slurmscope.reports.resubmission import NodeSizes
 from slurmscope.reports.scripts import ScriptReader
 from slurmscope.reports.series_checks import _check_nodes
@@ -30,9 +32,11 @@ from slurmscope.simulator.cluster.records import Shape
 from slurmscope.simulator.commands import call
 from slurmscope.simulator.commands.executables import COMMANDS, write_fake_commands
 from slurmscope.slurm.cluster_names import read_all_names, read_own_name, run_in_cluster
-from slurmscope.slurm.command import SlurmCommands
+from slurmscope.slurm.command import SlurmCommands, random_separator
+from slurmscope.slurm.config import SLURMDBD, JobVisibility
 from slurmscope.slurm.coordinators import read_coordinated, read_coordinators
-from slurmscope.slurm.visibility import SLURMDBD, JobVisibility
+from slurmscope.top.jobs import TopJob
+from slurmscope.top.sources import KnownJobs
 from tests.fakes.exporters import open_role
 from tests.processes import until
 
@@ -114,6 +118,12 @@ def read_reports(slurm: Slurm) -> None:
     assert () == read_environment(slurm.run, "alpha", "1", user)
     ScriptReader(slurm.run).is_stored()
     until(lambda: "reports/scripts.py" in slurm.senders)
+    waiting = read_pending(slurm.run, random_separator(), now_seconds=NOW).jobs
+    for job in {job.reason: job for job in waiting}.values():
+        assert explain_pending_job(slurm.run, job.shown_id)
+    running = next(job for job in ALPHA.jobs if job.state == "RUNNING")
+    (completed,) = KnownJobs(slurm.run).complete([TopJob(job_id=str(running.id))])
+    assert (running.user.name, running.name) == (completed.user, completed.name)
 
 
 def read_slurm(slurm: Slurm) -> None:
@@ -135,9 +145,9 @@ def read_slurm(slurm: Slurm) -> None:
 
 
 def find_senders() -> set[str]:
-    """Return the modules that run a command of Slurm; JSON is not simulated."""
+    """Return the modules that run a command of Slurm; neither JSON nor what writes AdminComments is simulated."""
     paths = (path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if SENDING.search(path.read_text()))
-    return {str(path) for path in paths} - {"cluster/json/backends.py"}
+    return {str(path) for path in paths} - {"cluster/json/backends.py", "reporter/admin_comments.py"}
 
 
 def test_every_command_line_that_our_code_sends_is_answered(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:

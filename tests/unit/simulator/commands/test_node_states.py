@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.simulator.commands.sinfo import complete_state
+from slurmscope.simulator.commands.lists import complete_state
 from slurmscope.slurm.states import node_state_text
 
 # What node_state_string_complete and node_state_string of Slurm 22.05.8 return, in lower case, for the states that a

@@ -16,7 +16,7 @@ from slurmscope.cluster import reservations as scontrol_reservations
 from slurmscope.cluster.events import ALL_ARGUMENTS, parse_all_events, read_events
 from slurmscope.cluster.limits import Limits
 from slurmscope.cluster.shares import Shares
-from slurmscope.jobs.pending import facts
+from slurmscope.jobs.pending import blockers
 from slurmscope.jobs.pending.queue import read_pending
 from slurmscope.simulator.cluster.cluster import simulate
 from slurmscope.simulator.cluster.records import CPU_HOLDING_STATES, Shape, SimulatedCluster
@@ -206,7 +206,7 @@ def test_a_cluster_without_jobs_has_used_nothing() -> None:
 
 
 def test_factors_add_up_to_the_priority_of_the_queue() -> None:
-    found = facts.parse_priorities(ask("sprio", *facts.ARGUMENTS))
+    found = blockers.parse_priorities(ask("sprio", *blockers.SPRIO_ARGUMENTS))
     waiting = {job.id: job for job in CLUSTER.jobs if job.state == "PENDING" and job.priority}
     assert 0 == found.unreadable_rows
     assert {(job.id, name) for job in waiting.values() for name in job.partitions} == {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from slurmscope.core.units import MIB
 from slurmscope.simulator.cluster.records import GpuPool, SimulatedNode, User
-from slurmscope.simulator.cluster.texts import MIB
-from slurmscope.simulator.commands.sinfo import FIELDS
+from slurmscope.simulator.commands.lists import NODE_FIELDS
 
 BASE = SimulatedNode(
     name="c01",
@@ -29,7 +29,7 @@ def node(**changes: Any) -> SimulatedNode:
 
 
 def print_node(names: str, shown: SimulatedNode) -> str:
-    return "|".join(FIELDS[name](shown) for name in names.split())
+    return "|".join(NODE_FIELDS[name](shown) for name in names.split())
 
 
 BOOTING = node(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from slurmscope.core.units import MIB
 from slurmscope.simulator.cluster.records import SimulatedJob, User
-from slurmscope.simulator.cluster.texts import MIB
-from slurmscope.simulator.commands.squeue import FIELDS
+from slurmscope.simulator.commands.lists import JOB_FIELDS
 
 SUBMITTED = 1_794_730_774
 BASE = SimulatedJob(
@@ -56,7 +56,7 @@ REAL_QUEUE = (
 
 
 def print_jobs(names: str, *jobs: SimulatedJob) -> list[str]:
-    return ["|".join(FIELDS[name](each) for name in names.split()) for each in jobs]
+    return ["|".join(JOB_FIELDS[name](each) for name in names.split()) for each in jobs]
 
 
 def test_ids_and_sizes_are_those_of_the_real_command() -> None:

@@ -22,6 +22,7 @@ from slurmscope.simulator.history.history import History, PastJob
 from slurmscope.simulator.history.requests import ENDINGS, GPU_KINDS, SHARES, draw_request
 from slurmscope.simulator.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulator.history.workload_series import SimulatedSeries
+from slurmscope.simulator.history.workloads import ProgramKind
 from tests.fakes.reports import START, make_record
 
 NOW = 1_790_000_000
@@ -64,31 +65,52 @@ EXPECTED: dict[WorkloadKind, set[str]] = {
     WorkloadKind.NODE_FAILED: {"node_failed"},
 }
 """The findings that jobs of a kind may have, with their consequences in parentheses: reviewed by hand."""
-NOT_MEASURED = {"metadata_storm", "gpu_busy_without_work", "gpu_tensor_unused", "gpu_memory_bound"}
-"""No agent counts requests to a file system yet; the simulated GPUs are older than Hopper and have no counters."""
+OF_PROGRAMS: dict[ProgramKind, set[str]] = {
+    ProgramKind.TRAINING: {""},
+    ProgramKind.FP32: {"gpu_tensor_unused"},
+    ProgramKind.MEMORY_BOUND: {"gpu_memory_bound"},
+    ProgramKind.LAUNCH_BOUND: {"gpu_launch_bound"},
+    ProgramKind.COPIES: {"gpu_only_copies"},
+    ProgramKind.STARVED: {"gpu_starved", "gpu_starved(core_imbalance)"},
+    ProgramKind.SOME_IDLE: {"gpu_some_idle", "gpu_some_idle(gpu_low)"},
+    ProgramKind.UNUSED_MEMORY: {"gpu_unused_memory"},
+    ProgramKind.STUCK: {"gpu_stuck"},
+    ProgramKind.THROTTLED: {"gpu_throttled"},
+    ProgramKind.BAD_POINTER: {"gpu_fault"},
+    ProgramKind.LOST: {"gpu_fault"},
+}
+"""The findings of jobs whose program does this with their GPUs."""
+NOT_MEASURED = {
+    "metadata_storm", "gpu_busy_without_work", "network_fallback", "process_held", "straggler", "part_stopped",
+    "cpu_queued", "memory_thrashing", "lost_since_checkpoint",
+}  # fmt: skip
+"""No agent counts requests to a file system yet. Nor do simulated jobs hang, swap, wait for a core or write
+checkpoints."""
 
 
-def job_of(kind: WorkloadKind, seed: int) -> PastJob:
+def job_of(kind: WorkloadKind, seed: int, program: ProgramKind = ProgramKind.TRAINING, gpus: int = 0) -> PastJob:
     """Make an ended job of one kind as the history does."""
     random = Random(f"test {seed}")
-    asked = draw_request(random, kind)
+    requested = draw_request(random, kind)
+    requested = replace(requested, gpus=gpus or requested.gpus)
     state, exit_code, exit_signal = ENDINGS.get(kind, ("COMPLETED", 0, 0))
     record = make_record(
         4711 + seed,
         state=state,
         exit_code=exit_code,
         exit_signal=exit_signal,
-        nodes=tuple(f"n{number}" for number in range(asked.nodes)),
-        node_count=asked.nodes,
-        cpus=asked.nodes * asked.cpus,
-        memory_bytes=asked.nodes * asked.memory_bytes,
-        gres=(Gres(name="gpu", count=asked.gpus),) if asked.gpus else (),
-        end_seconds=START + asked.run_seconds,
-        time_limit_seconds=asked.limit_seconds,
+        nodes=tuple(f"n{number}" for number in range(requested.nodes)),
+        node_count=requested.nodes,
+        cpus=requested.nodes * requested.cpus,
+        memory_bytes=requested.nodes * requested.memory_bytes,
+        gres=(Gres(name="gpu", count=requested.gpus),) if requested.gpus else (),
+        end_seconds=START + requested.run_seconds,
+        time_limit_seconds=requested.limit_seconds,
         cpu_seconds=None,
         steps=(),
     )
-    return PastJob(record, kind, make_workload(record, kind, length_seconds=asked.run_seconds))
+    workload = make_workload(record, kind, length_seconds=requested.run_seconds, program=program)
+    return PastJob(record, kind, workload)
 
 
 def findings_of(job: PastJob) -> str:
@@ -114,8 +136,20 @@ def test_each_kind_of_workload_has_its_one_finding(kind: WorkloadKind) -> None:
     assert {text.removesuffix(other).rstrip() for text in found} <= EXPECTED[kind]
 
 
+@pytest.mark.parametrize("program", ProgramKind)
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_each_program_of_gpus_has_its_one_finding(program: ProgramKind, gpus: int) -> None:
+    found = {findings_of(job_of(WorkloadKind.GPU_GOOD, seed, program, gpus)) for seed in range(6)}
+    assert {text.removesuffix("time_over_requested").rstrip() for text in found} <= OF_PROGRAMS[program]
+
+
 def test_every_rule_has_a_workload_that_it_finds() -> None:
-    named = {rule for texts in EXPECTED.values() for text in texts for rule in re.findall(r"\w+", text)}
+    named = {
+        rule
+        for texts in (*EXPECTED.values(), *OF_PROGRAMS.values())
+        for text in texts
+        for rule in re.findall(r"\w+", text)
+    }
     assert {rule.id for rule in RULES} == named | NOT_MEASURED
 
 
@@ -190,7 +224,7 @@ def test_running_jobs_are_those_of_the_queue() -> None:
     accounting = SimulatedAccounting(CLUSTER, PAST)
     running = {record.job_id: record for record in accounting.read_current() if record.is_running}
     queue = {job.id: job for job in CLUSTER.jobs if job.state == "RUNNING"}
-    assert queue.keys() == running.keys() == {workload.job_id for workload in accounting.running_lives}
+    assert queue.keys() == running.keys() == {workload.job_id for workload in accounting.running_workloads}
     for job_id, job in queue.items():
         record = running[job_id]
         assert (job.user.name, job.node_names, job.start_time, job.cpus, job.gpus) == (
@@ -211,6 +245,19 @@ def test_a_job_with_gpus_leads_a_life_with_gpus() -> None:
         workload = accounting.find_workload(record.job_id)
         assert workload is None or record.gpus == sum(len(node.gpus) for node in workload.nodes)
     assert GPU_KINDS == {kind for kind in WorkloadKind if kind.value.startswith("gpu")}
+
+
+def test_running_jobs_hold_different_gpus_of_a_node() -> None:
+    held = [
+        (node.name, gpu.number)
+        for workload in SimulatedAccounting(CLUSTER).running_workloads
+        for node in workload.nodes
+        for gpu in node.gpus
+    ]
+    nodes = [name for name, _ in held]
+
+    assert len(held) == len(set(held)) > len(set(nodes)), "two jobs hold GPUs of one node"
+    assert {number for _, number in held} <= {0, 1, 2, 3}
 
 
 def ended(job_id: int, end_seconds: int, **changed: object) -> PastJob:

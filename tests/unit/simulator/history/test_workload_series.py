@@ -10,7 +10,7 @@ import pytest
 from slurmscope.core.errors import ServerTimedOut
 from slurmscope.core.tres import Gres
 from slurmscope.jobs.queries import CURVES, TOTALS
-from slurmscope.jobs.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals
+from slurmscope.jobs.series import Aggregation, Curves, JobSpan, JobTotals, Series, SeriesQuery
 from slurmscope.simulator.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulator.history.workload_series import SimulatedSeries, SplitSeries, samples_at, step_ends
 from slurmscope.simulator.history.workloads import Workload
@@ -77,7 +77,7 @@ def test_unknown_jobs_and_metrics_have_no_answer() -> None:
     series = SimulatedSeries({4711: LIFE}.get)
     other = SeriesQuery(metric="node_load1", how=Aggregation.MAX)
     assert Curves() == series.read_curves(CURVES["cpu"], [JobSpan(1, START, END)], points=9, until=math.inf)
-    assert Totals() == series.read_totals(other, [SPAN], until=math.inf)
+    assert JobTotals() == series.read_totals(other, [SPAN], until=math.inf)
     assert Curves() == series.read_curves(other, [SPAN], points=9, until=math.inf)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw a chart as SVG that needs no script, no font and no server."""
+"""Draw charts, gauges and pies as SVG that needs no script, no font and no server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import NamedTuple
 
-from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_rate, format_ratio
+from slurmscope.core.units import NOT_MEASURED, format_bytes, format_count, format_power, format_rate, format_ratio
 from slurmscope.jobs.charts import fold_lines
+from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render.formatting import format_zoned_day, in_zone, show
 from slurmscope.jobs.render.svg.elements import (
     DARK,
@@ -23,7 +24,7 @@ from slurmscope.jobs.render.svg.elements import (
     picture,
     write,
 )
-from slurmscope.jobs.report import Chart
+from slurmscope.jobs.report import Chart, JobReport
 
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 _TIME_STEPS = (
@@ -78,6 +79,8 @@ def format_value(value: float | None, unit: str) -> str:
         return format_bytes(value)
     if unit == "bytes/s":
         return format_rate(value)
+    if unit == "watts":
+        return format_power(value)
     return format_ratio(value) if unit == "ratio" else format_count(value)
 
 
@@ -179,6 +182,13 @@ def describe(chart: Chart) -> str:
     if chart.reference is not None:
         parts.append(f"{chart.reference_label or 'Reference'}: {format_value(chart.reference, chart.unit)}.")
     return " ".join(parts) or "Nothing was measured."
+
+
+def describe_range(chart: Chart) -> str:
+    """Return the lowest and the highest value of a chart, or the one that both are."""
+    known = [value for line in chart.lines for value in line.values if value is not None and math.isfinite(value)]
+    ends = dict.fromkeys(format_value(end, chart.unit) for end in (min(known), max(known))) if known else {}
+    return " to ".join(ends) or NOT_MEASURED
 
 
 def find_any(chart: Chart) -> bool:
@@ -289,3 +299,90 @@ def _legend(places: Sequence[tuple[int, float, str]], top: float, palette: Palet
 def _nothing(frame: _Frame, palette: Palette) -> Markup:
     middle = (frame.left + frame.right) / 2
     return write(middle, (frame.top + frame.bottom) / 2 - 10, NOT_MEASURED, palette, text_anchor="middle")
+
+
+def render_gauge_svg(
+    label: str,
+    ratio: float | None,
+    *,
+    rating: Rating = Rating.UNRATED,
+    width: int = 240,
+    height: int = 14,
+    dark: bool = False,
+) -> Markup:
+    """Draw a bar that is filled up to the ratio; without a measurement, draw an empty dashed frame."""
+    palette = DARK if dark else LIGHT
+    is_known = ratio is not None and math.isfinite(ratio)
+    filled = (width - 2) * max(0.0, min(ratio or 0.0, 1.0)) if is_known else 0.0
+    dashes = {} if is_known else {"stroke_dasharray": "4 3"}
+    color = palette.rated(rating)
+    return picture(
+        element(
+            "rect", x=0.5, y=0.5, width=width - 1, height=height - 1, rx=3,
+            fill="none", stroke=palette.ink, class_="frame", **dashes,
+        ),
+        *([element("rect", x=1, y=1, width=filled, height=height - 2, rx=2, fill=color, class_=rating.value)]
+          if filled else []),
+        width=width,
+        height=height,
+        title=f"{label}: {format_ratio(ratio)}",
+        description="Used share of what was requested.",
+    )  # fmt: skip
+
+
+def render_use_pie_svg(report: JobReport, *, width: int = 420, height: int = 220, dark: bool = False) -> Markup:
+    """Draw how CPU time was split between user and system mode."""
+    cpu = report.summary.cpu
+    slices = [("user code", cpu.user_seconds), ("kernel (system)", cpu.system_seconds)]
+    known = [(name, seconds) for name, seconds in slices if seconds is not None]
+    return render_pie_svg("CPU time by mode", known, width=width, height=height, dark=dark)
+
+
+def render_pie_svg(
+    title: str, slices: Sequence[tuple[str, float]], *, width: int = 420, height: int = 220, dark: bool = False
+) -> Markup:
+    """Draw shares of a whole, at most five."""
+    palette = DARK if dark else LIGHT
+    slices = [(name, amount) for name, amount in slices[: len(palette.lines)] if amount >= 0]
+    whole = sum(amount for _, amount in slices)
+    labels = [f"{name} {format_ratio(amount / whole)}" for name, amount in slices] if whole > 0 else [NOT_MEASURED]
+    radius = (height - 50) / 2
+    return picture(
+        element("rect", width=width, height=height, fill=palette.paper, class_="paper"),
+        element("text", title, x=8, y=18, fill=palette.ink, font_weight="600", class_="ink"),
+        *(_pie(slices, whole, radius, palette) if whole > 0 else []),
+        *_pie_labels(labels, 2 * radius + 50 if whole > 0 else 0.0, height / 2, palette),
+        width=width,
+        height=height,
+        title=title,
+        description=", ".join(labels) + ".",
+    )
+
+
+def _pie(slices: Sequence[tuple[str, float]], whole: float, radius: float, palette: Palette) -> Iterator[Markup]:
+    x, y, turned = radius + 20, radius + 34, 0.0
+    for index, (_, amount) in enumerate(slices):
+        share = amount / whole
+        color = palette.lines[index]
+        if share >= 0.9999:
+            # An arc that ends where it starts draws nothing.
+            yield element("circle", cx=x, cy=y, r=radius, fill=color, class_=f"fill-{index}")
+        elif share > 0:
+            start, end = _on_circle(x, y, radius, turned), _on_circle(x, y, radius, turned + share)
+            path = f"M{number(x)} {number(y)}L{start}A{number(radius)} {number(radius)} 0 {int(share > 0.5)} 1 {end}Z"
+            yield element("path", d=path, fill=color, stroke=palette.paper, stroke_width=1, class_=f"fill-{index}")
+        turned += share
+
+
+def _pie_labels(labels: Sequence[str], x: float, middle: float, palette: Palette) -> Iterator[Markup]:
+    top = middle - 11 * (len(labels) - 1)
+    for index, label in enumerate(labels):
+        y = top + 22 * index
+        if x:
+            yield element("rect", x=x, y=y - 9, width=12, height=12, fill=palette.lines[index], class_=f"fill-{index}")
+        yield element("text", label, x=x + 20, y=y + 2, fill=palette.ink, class_="ink")
+
+
+def _on_circle(x: float, y: float, radius: float, turns: float) -> str:
+    angle = 2 * math.pi * turns - math.pi / 2
+    return f"{number(x + radius * math.cos(angle))} {number(y + radius * math.sin(angle))}"

@@ -20,7 +20,7 @@ ATTRIBUTE_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:
-    """The colours for one background; five for lines, which dash patterns extend to fifteen.
+    """The colours for one background; eight for lines, which dash patterns extend to more than a chart has.
 
     They are distinguishable for colour-blind readers, with a contrast of at least 3:1.
     """
@@ -29,7 +29,7 @@ class Palette:
     ink: str
     grid: str
     reference: str
-    lines: tuple[str, str, str, str, str]
+    lines: tuple[str, ...]
     critical: str
     warning: str
     info: str
@@ -49,7 +49,7 @@ LIGHT = Palette(
     ink="#24292f",
     grid="#d8dee4",
     reference="#8a3b00",
-    lines=("#0067a3", "#c04f00", "#00775a", "#a03a83", "#665c00"),
+    lines=("#0067a3", "#c04f00", "#00775a", "#a03a83", "#665c00", "#3b3fa8", "#5a6470", "#a3142b"),
     critical="#b3261e",
     warning="#8f5200",
     info="#0067a3",
@@ -58,11 +58,11 @@ LIGHT = Palette(
 )
 
 DARK = Palette(
-    paper="#14181d",
+    paper="#191e24",
     ink="#e6e9ed",
     grid="#39424d",
     reference="#f3b27a",
-    lines=("#62b8ee", "#f0a040", "#3cc79c", "#e79aca", "#e6d860"),
+    lines=("#62b8ee", "#f0a040", "#3cc79c", "#e79aca", "#e6d860", "#a8a6ff", "#b4bec8", "#ff8a80"),
     critical="#ff9b93",
     warning="#f2b866",
     info="#62b8ee",

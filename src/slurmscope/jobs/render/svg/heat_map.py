@@ -55,13 +55,15 @@ def make_frame(heat_map: HeatMap, *, width: int = 720) -> HeatFrame:
     )
 
 
-def render_heat_map_svg(heat_map: HeatMap, *, width: int = 720, dark: bool = False, zone: tzinfo = UTC) -> Markup:
-    """Draw one heat map with its axes and the scale of its colours; times are in ``zone``."""
+def render_heat_map_svg(
+    heat_map: HeatMap, *, width: int = 720, dark: bool = False, zone: tzinfo = UTC, title: str | None = None
+) -> Markup:
+    """Draw one heat map with its axes and the scale of its colours; a page has its title above the picture."""
     frame, palette = make_frame(heat_map, width=width), DARK if dark else LIGHT
     scale = DARK_SCALE if dark else LIGHT_SCALE
     return picture(
         element("rect", width=width, height=frame.height, fill=palette.paper, class_="paper"),
-        write(8, 18, heat_map.title, palette, font_weight="600"),
+        write(8, 18, heat_map.title if title is None else title, palette, font_weight="600"),
         *_cells(heat_map, frame, scale, palette),
         *_row_labels(heat_map, frame, palette),
         *_time_axis(heat_map, frame, palette, zone),

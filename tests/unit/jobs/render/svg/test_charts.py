@@ -21,9 +21,11 @@ from slurmscope.jobs.render.svg.charts import (
     make_time_marks,
     make_value_marks,
     render_chart_svg,
+    render_gauge_svg,
+    render_pie_svg,
+    render_use_pie_svg,
 )
 from slurmscope.jobs.render.svg.elements import DARK, LIGHT, Palette
-from slurmscope.jobs.render.svg.figures import render_cores_svg, render_gauge_svg, render_pie_svg, render_use_pie_svg
 from slurmscope.jobs.report import Chart, ChartLine
 from slurmscope.jobs.rule import Severity, Subject
 from slurmscope.jobs.summary import CpuSummary
@@ -234,40 +236,6 @@ def test_a_pie_of_one_share_is_a_disc_and_of_none_says_so() -> None:
     assert "not measured" in _texts(_parse(render_use_pie_svg(make_unmeasured_report(make_record()))))
 
 
-def test_each_core_is_a_cell_as_dark_as_it_was_busy() -> None:
-    root = _parse(render_cores_svg(make_report()))
-
-    assert ["1.00", "1.00", "0.00", "0.00"] == [cell.get("fill-opacity") for cell in _with_class(root, "fill-0")]
-    assert ["100 %", "100 %", "0 %", "0.2 %"] == _texts(root)[2:]
-
-
-def test_of_many_nodes_those_with_the_idlest_cores_are_drawn() -> None:
-    report = make_report()
-    node = report.summary.nodes[0]
-    nodes = tuple(
-        replace(node, node=f"n{index}", core_seconds={str(core): 7200.0 - index for core in range(20)})
-        for index in range(40)
-    )
-    texts = _texts(_parse(render_cores_svg(replace(report, summary=replace(report.summary, nodes=nodes)))))
-
-    assert "Use of each core (32 of 40 nodes, those with the idlest cores first)" == texts[0]
-    assert [f"n{index}" for index in range(39, 7, -1)] == texts[1:]
-
-
-def test_cells_of_a_node_with_very_many_cores_stay_inside_of_the_picture() -> None:
-    report = make_report()
-    node = replace(report.summary.nodes[0], core_seconds={str(core): 1.0 for core in range(300)})
-    root = _parse(render_cores_svg(replace(report, summary=replace(report.summary, nodes=(node,))), width=720))
-    cells = list(_with_class(root, "fill-0"))
-
-    assert 256 == len(cells)
-    assert all(float(cell.get("x", "")) + float(cell.get("width", "")) <= 720 for cell in cells)
-
-
-def test_cores_that_were_not_measured_are_not_drawn() -> None:
-    assert None is render_cores_svg(make_unmeasured_report(make_record()))
-
-
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_pictures_are_painted_in_one_palette(is_dark: bool) -> None:
     report = make_report()
@@ -277,7 +245,6 @@ def test_pictures_are_painted_in_one_palette(is_dark: bool) -> None:
         render_chart_svg(make_chart(), dark=is_dark),
         render_gauge_svg("x", 0.5, dark=is_dark),
         render_use_pie_svg(report, dark=is_dark),
-        render_cores_svg(report, dark=is_dark),
     ):
         assert not set(re.findall("#[0-9a-f]{6}", svg or "")) & {other.ink, other.grid, other.paper, *other.lines}
 
@@ -289,7 +256,7 @@ def test_colours_can_be_seen_on_their_paper(palette: Palette) -> None:
 
     assert all(4.5 <= _contrast(color, palette.paper) for color in words)
     assert all(3.0 <= _contrast(color, palette.paper) for color in (*palette.lines, palette.neutral))
-    assert 5 == len(set(palette.lines))
+    assert 8 == len(set(palette.lines))
 
 
 def _contrast(one: str, other: str) -> float:

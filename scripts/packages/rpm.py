@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build rpms with rpmbuild, which Debian has too; what rpm finds out about files elsewhere is switched off."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from scripts.packages.deb import EPOCH_SECONDS, deb_version, write_tree
+from scripts.packages.roles import File, Package
+from scripts.packages.scriptlets import rpm
+
+_LAUNCHER = b"""#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# /usr/bin/python3 may be older than what slurmscope needs, as on RHEL 8 and 9.
+for python in /usr/bin/python3.1[1-9] /usr/bin/python3; do
+    [ ! -x "$python" ] || exec "$python" -I /usr/lib/slurmscope/start "$@"
+done
+echo "slurmscope: Python 3.11 or later is needed: install python3.11 of your distribution" >&2
+exit 2
+"""
+_PYTHON = "(python3.11 or python3.12 or python3.13 or python3 >= 3.11)"
+_MACROS = (
+    "_build_id_links none",
+    "__os_install_post %{nil}",
+    "_use_internal_dependency_generator 0",
+    "use_source_date_epoch_as_buildtime 1",
+    "clamp_mtime_to_source_date_epoch 1",
+    "_buildhost localhost",
+    "_binary_payload w6.gzdio",
+    "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
+)
+# Folders of the system, which other packages own; rpm lets several packages own those of completion.
+_FOREIGN = {"usr", "usr/bin", "usr/lib", "usr/lib/systemd", "usr/lib/systemd/system", "etc"}
+_FOREIGN |= {"usr/share", "usr/share/doc", "usr/share/man", "usr/share/man/man1"}
+
+
+def build_rpm(package: Package, version: str, folder: Path) -> Path:
+    """Write the rpm of a package to a folder, and return its path."""
+    release = f"1.py{package.python.replace('.', '')}" if package.python else "1"
+    architecture = os.uname().machine if package.python else "noarch"
+    changed = _with_launcher(package)
+    with tempfile.TemporaryDirectory() as place:
+        tree, top = Path(place, "tree"), Path(place, "top")
+        tree.mkdir()
+        write_tree(changed, tree)
+        spec = Path(place, "slurmscope.spec")
+        spec.write_text("\n".join(_spec(changed, version, release, tree)), encoding="utf-8")
+        macros = [word for macro in (f"_topdir {top}", f"_rpmdir {folder}", *_MACROS) for word in ("--define", macro)]
+        argv = ["rpmbuild", "--quiet", "-bb", "--target", architecture, *macros, str(spec)]
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH_SECONDS)}
+        subprocess.run(argv, env=environment, check=True, capture_output=True)
+    return folder / f"{package.name}-{deb_version(version)}-{release}.{architecture}.rpm"
+
+
+def _with_launcher(package: Package) -> Package:
+    if not package.is_common:
+        return package
+    files = dict(package.files)
+    files["usr/lib/slurmscope/start"] = files["usr/bin/slurmscope"]
+    files["usr/bin/slurmscope"] = File(_LAUNCHER, 0o755)
+    return Package(name=package.name, summary=package.summary, text=package.text, files=files)
+
+
+def _spec(package: Package, version: str, release: str, tree: Path) -> Iterator[str]:
+    yield from (f"Name: {package.name}", f"Version: {deb_version(version)}", f"Release: {release}")
+    yield from (f"Summary: {package.summary}", "License: Apache-2.0 AND MIT AND 0BSD", "AutoReqProv: no")
+    yield from (f"Requires: {needed}" for needed in _needed(package, version))
+    yield from ("%description", package.text, "%install", f"cp -a {tree}/. %{{buildroot}}/")
+    for section, body in rpm(package).items():
+        yield f"%{section} -p /bin/sh\n{body}"
+    yield from ("%files", "%defattr(-,root,root,-)", *_listed(package, tree))
+
+
+def _needed(package: Package, version: str) -> Iterable[str]:
+    if package.is_common:
+        return (_PYTHON, "/usr/sbin/useradd")
+    own = f"slurmscope = {deb_version(version)}"
+    return (own, f"(python{package.python} or python3 >= {package.python})") if package.python else (own,)
+
+
+def _listed(package: Package, tree: Path) -> Iterator[str]:
+    """Yield every folder of ours and every file; edited configuration is kept."""
+    for path in sorted(tree.rglob("*")):
+        place = path.relative_to(tree).as_posix()
+        if path.is_dir():
+            if place not in _FOREIGN:
+                yield f'%dir "/{place}"'
+        elif place in package.private:
+            yield f'%attr(0640,root,slurmscope) %config(noreplace) "/{place}"'
+        else:
+            yield f'{"%config(noreplace) " if place in package.configuration else ""}"/{place}"'
