@@ -45,13 +45,15 @@ class Covers(StrEnum):
 class MeterReading:
     """What a meter counted since the agent started; ``rise_joules`` since the reading before, None if not measured.
 
-    ``domains`` are joules by the name of the sensor, some of which may be parts of others.
+    ``domains`` are joules by the name of the sensor, some of which may be parts of others. ``is_late`` means that the
+    meter cannot be read now, and that its next reading counts this time, too.
     """
 
     source: str
     covers: Covers
     rise_joules: float | None
     domains: Mapping[str, float] = field(default_factory=dict)
+    is_late: bool = False
 
 
 NO_METER = MeterReading(source="gpu", covers=Covers.GPUS, rise_joules=None)
@@ -123,6 +125,8 @@ class EnergySplit:
 
     def add(self, now: Moment) -> NodeEnergy | None:
         """Add what was used since the moment before; None on a node without any meter."""
+        if now.meter is not None and now.meter.is_late:
+            return replace(self._total, watts=None)
         before, self._before = self._before, now
         gpu_joules, of_jobs = self._gpu_rise(now.gpus), self._job_gpu_rises(now)
         if now.meter is None and not self._gpu_before:

@@ -34,7 +34,11 @@ IPMI_SECONDS = 30.0
 IPMI_TIMEOUT_SECONDS = 25.0
 IPMI_KEEP_SECONDS = 120.0
 """How long the last power is used; afterwards nothing is measured."""
+KEEP_SECONDS = 300.0
+"""How long a meter that cannot be read is waited for, and over what time a power is integrated."""
 MAX_WATTS = 100_000.0
+PACKAGE_WATTS = 500.0
+"""What a processor may use all the time: after the range of its counter at this power, it may have wrapped twice."""
 _IPMI = (("ipmitool", "dcmi", "power", "reading"), ("ipmi-dcmi", "--get-system-power-statistics"))
 _IPMI_WATTS = re.compile(rb"(?:Instantaneous power reading|Current Power)\s*:\s*(\d{1,6})\s*Watts", re.IGNORECASE)
 _NUMBER = re.compile(rb"\s*(\d{1,20})\b")
@@ -207,10 +211,21 @@ class EnergyMeter:
     def read(self) -> MeterReading | None:
         """Return what was counted since the last reading; None if no source works."""
         for source, covers, read, add in self._sources:
-            if sensors := read(self._sysfs):
+            sensors = read(self._sysfs)
+            if source == self._source and self._is_late(sensors):
+                return MeterReading(
+                    source=source, covers=covers, rise_joules=None, domains=dict(self._domains), is_late=True
+                )
+            if sensors:
                 return self._count(source, covers, sensors, add)
         self._before = None
         return None
+
+    def _is_late(self, sensors: Sensors) -> bool:
+        """Return whether a sensor is missing that may be back at the next reading."""
+        read_at, before = self._before or (-math.inf, {})
+        is_missing = any(_is_known(sensor) and not _is_known(sensors.get(name)) for name, sensor in before.items())
+        return is_missing and self._clock() - read_at <= KEEP_SECONDS
 
     def _count(self, source: str, covers: Covers, sensors: Sensors, add: Add) -> MeterReading:
         now = self._clock()
@@ -226,15 +241,22 @@ class EnergyMeter:
         return MeterReading(source=source, covers=covers, rise_joules=rise, domains=dict(self._domains))
 
 
+def _is_known(sensor: Sensor | None) -> bool:
+    return sensor is not None and (sensor.joules is not None or sensor.watts is not None)
+
+
 def _rises(before: Sensors, now: Sensors, elapsed: float) -> Iterator[tuple[str, float]]:
-    """Yield what each sensor counted; nothing for one that is new or was set back to 0."""
+    """Yield what each sensor counted; nothing for one that is new, was set back to 0, or was not read for too long."""
     for name, sensor in now.items():
         was = before.get(name)
         if was is None:
             continue
         if sensor.watts is not None and was.watts is not None:
-            yield name, elapsed * (sensor.watts + was.watts) / 2
+            if elapsed <= KEEP_SECONDS:
+                yield name, elapsed * (sensor.watts + was.watts) / 2
         elif sensor.joules is not None and was.joules is not None:
+            if sensor.range_joules and elapsed * PACKAGE_WATTS > sensor.range_joules:
+                continue
             rise = sensor.joules - was.joules
             if rise < 0 and sensor.range_joules:
                 rise += sensor.range_joules

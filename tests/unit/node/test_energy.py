@@ -94,6 +94,20 @@ def test_gpus_of_a_job_are_its_own_and_are_part_of_the_meter_of_the_node() -> No
     assert (900, 500, 400) == (found.total_joules, found.gpu_joules, found.no_job_joules)
 
 
+def test_time_in_which_the_meter_could_not_be_read_counts_at_its_next_reading() -> None:
+    late = replace(meter(None), is_late=True)
+    found = split(
+        moment(0, meter(None), job(A, 0), gpus=gpus(1000, a=0)),
+        moment(10, meter(900), job(A, 0), gpus=gpus(1500, a=300)),
+        moment(20, late, job(A, 0), gpus=gpus(2000, a=800)),
+        moment(30, meter(1800), job(A, 0), gpus=gpus(2500, a=1300)),
+    )
+
+    # 2700 J, of which the GPU used 1500 J; the floor of 40 W for 30 s is what is left.
+    assert (2700, 1500, 40) == (found.total_joules, found.gpu_joules, found.floor_watts)
+    assert JobEnergy(gpu=1300, base=600) == found.jobs[A]
+
+
 def test_unknown_energy_of_gpus_is_absent_and_no_zero() -> None:
     unknown = Gpus(job_counters={(A, "GPU-1"): JobGpuCounters(), (B, "GPU-2"): JobGpuCounters(totals={"energy": 0.0})})
     jobs = (job(A, 0), job(B, 0))

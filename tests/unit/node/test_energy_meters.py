@@ -38,9 +38,12 @@ def write(root: Path, **files: object) -> None:
         (root / name).write_text(f"{value}\n")
 
 
+RANGE_MICROJOULES = 65_532_610_987  # of most servers
+
+
 def zone(sysfs: Path, number: str, name: str, microjoules: int) -> None:
     folder = sysfs / f"class/powercap/intel-rapl:{number}"
-    write(folder, name=name, energy_uj=microjoules, max_energy_range_uj=1_000_000_000)
+    write(folder, name=name, energy_uj=microjoules, max_energy_range_uj=RANGE_MICROJOULES)
 
 
 def make_meter(sysfs: Path) -> EnergyMeter:
@@ -77,7 +80,7 @@ def test_rapl_counts_packages_and_memory_once(tmp_path: Path) -> None:
 
 def test_rapl_counter_that_wraps_goes_on(tmp_path: Path) -> None:
     readings = rises(make_meter(tmp_path))
-    rapl(tmp_path, 999_000_000, 0, 0)
+    rapl(tmp_path, RANGE_MICROJOULES - 1_000_000, 0, 0)
     assert next(readings) is None
     rapl(tmp_path, 4_000_000, 0, 0)  # 1 J up to its range, and 4 J from 0
 
@@ -94,12 +97,69 @@ def test_psys_is_the_meter_unless_it_stands_still(tmp_path: Path) -> None:
     assert 10 == pytest.approx(next(readings))
 
 
-def test_domain_that_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
+def test_domain_that_cannot_be_read_once_loses_nothing(tmp_path: Path) -> None:
     readings = rises(make_meter(tmp_path))
     rapl(tmp_path, 0, 0, 0)
     next(readings)
+    rapl(tmp_path, 50_000_000, 0, 0)
     write(tmp_path / "class/powercap/intel-rapl:0:1", energy_uj="n/a")
     assert next(readings) is None
+    rapl(tmp_path, 80_000_000, 0, 9_000_000)
+    assert 89 == pytest.approx(next(readings))
+
+
+def test_domain_that_is_gone_for_long_is_a_gap(tmp_path: Path) -> None:
+    meter = EnergyMeter(tmp_path, lambda _: {}, iter((0, 301, 301, 311)).__next__)
+    rapl(tmp_path, 0, 0, 0)
+    meter.read()
+    rapl(tmp_path, 50_000_000, 0, 0)
+    (tmp_path / "class/powercap/intel-rapl:0:1/energy_uj").unlink()
+    gone = meter.read()
+    rapl(tmp_path, 80_000_000, 0, 9_000_000)
+    back = meter.read()
+
+    assert gone
+    assert back
+    assert (None, False) == (gone.rise_joules, gone.is_late)
+    assert 30 == pytest.approx(back.rise_joules)  # what the domain has counted in between is not known
+
+
+def test_rapl_counter_that_may_have_wrapped_twice_is_a_gap(tmp_path: Path) -> None:
+    # At 400 W for 300 s it counts 120 kJ: once and 54 kJ more.
+    meter = EnergyMeter(tmp_path, lambda _: {}, iter((0, 300, 310)).__next__)
+    found = []
+    for joules in (0, 120_000, 124_000):
+        rapl(tmp_path, joules * 10**6 % RANGE_MICROJOULES, 0, 0)
+        reading = meter.read()
+        assert reading
+        found.append(reading.rise_joules)
+
+    assert [None, None, 4000] == pytest.approx(found)
+
+
+def test_power_is_not_integrated_over_a_time_in_which_nobody_read_it(tmp_path: Path) -> None:
+    meter = EnergyMeter(tmp_path, lambda _: {}, iter((0, 3600, 3610)).__next__)
+    write(tmp_path / "class/hwmon/hwmon0", name="power_meter", power1_average=300_000_000)
+    found = [reading.rise_joules for _ in range(3) if (reading := meter.read())]
+
+    assert [None, None, 3000] == pytest.approx(found)
+
+
+def test_power_meter_that_fails_once_is_not_replaced_by_processors(tmp_path: Path) -> None:
+    rapl(tmp_path, 0, 0, 0)
+    found = []
+    meter = make_meter(tmp_path)
+    for watts in (300, 300, 0, 500, 500):  # boards report 0 for a power that they do not know
+        write(tmp_path / "class/hwmon/hwmon0", name="power_meter", power1_average=watts * 10**6)
+        reading = meter.read()
+        assert reading
+        found.append((reading.source, reading.rise_joules, reading.is_late))
+
+    # At the fourth reading 20 s have passed since the second, at 300 to 500 W.
+    assert [
+        ("hwmon", None, False), ("hwmon", 3000, False), ("hwmon", None, True), ("hwmon", 8000, False),
+        ("hwmon", 5000, False),
+    ] == found  # fmt: skip
 
 
 def test_cray_counter_is_preferred_and_one_set_back_is_a_gap(tmp_path: Path) -> None:
@@ -157,7 +217,8 @@ def test_ipmi_never_blocks_a_reading(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_meter_waits_for_the_first_answer_of_ipmi_and_takes_another_without_any(tmp_path: Path) -> None:
     rapl(tmp_path, 0, 0, 0)
     answers = [{"node": Sensor()}, {"node": Sensor(watts=100.0)}, {"node": Sensor(watts=200.0)}, {}, {}]
-    meter = EnergyMeter(tmp_path, lambda _: answers.pop(0), iter(range(0, 10_000, 10)).__next__)
+    # At the fourth reading it has been silent for longer than it is waited for.
+    meter = EnergyMeter(tmp_path, lambda _: answers.pop(0), iter((0, 10, 20, 321, 321, 331)).__next__)
     found = [meter.read() for _ in answers[:]]
 
     assert [("ipmi", None), ("ipmi", None), ("ipmi", 1500), ("rapl", None), ("rapl", 0)] == [
