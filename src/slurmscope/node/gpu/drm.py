@@ -41,6 +41,8 @@ GAUGE_SECONDS = 1.382
 
 No multiple of it is near a whole second, so that a load of such a period is seen at all of its phases.
 """
+REACH_SECONDS = 15.0
+"""What a gauge says of the time before it: of more than this, while a driver hangs, nothing is known."""
 IDLE_SECONDS = 600.0
 """The thread ends when the GPUs were not read for as long."""
 KEPT_READINGS = 60
@@ -124,11 +126,14 @@ class GaugeCounter:
             return
         try:
             now, before = self._clock(), self._counted_at
-            elapsed = 0.0 if before is None else max(0.0, now - before)
+            elapsed = 0.0 if before is None else min(REACH_SECONDS, max(0.0, now - before))
             self._counted_at = now
-            for gpu in find_gpus(self._sysfs):
-                if gpu.vendor is Vendor.AMD:
-                    self._add(gpu, elapsed)
+            gpus = {gpu.pdev: gpu for gpu in find_gpus(self._sysfs) if gpu.vendor is Vendor.AMD}
+            with self._lock:
+                # One that was lost begins anew: what it did before is not that of a job that holds it now.
+                known, self._totals = self._totals, {pdev: self._totals.get(pdev, Totals()) for pdev in gpus}
+            for pdev, gpu in gpus.items():
+                self._add(gpu, elapsed if pdev in known else 0.0)
         finally:
             self._counting.release()
 
@@ -140,7 +145,7 @@ class GaugeCounter:
         busy, memory_busy = (read_number(gpu.folder / f"{name}_busy_percent") for name in ("gpu", "mem"))
         watts = read_watts(gpu.folder)
         with self._lock:
-            totals = self._totals.setdefault(gpu.pdev, Totals())
+            totals = self._totals[gpu.pdev]
             if busy is not None:
                 totals.seconds += elapsed
                 totals.by_name["busy"] += elapsed * min(busy, 100) / 100
@@ -222,6 +227,7 @@ class DrmReader:
         self._engines = EngineCounter()
         self._read_at: float | None = None
         self._addresses: set[str] = set()
+        self._has_amd = False
         self._totals: dict[str, Totals] = {}
         self._earlier: dict[str, Gpu] = {}
         self._known: tuple[int, ...] = ()
@@ -238,13 +244,15 @@ class DrmReader:
         now, before = self._clock(), self._read_at
         self._read_at = now
         elapsed = 0.0 if before is None else max(0.0, now - before)
-        kfd = read_kfd(self._sysfs) if any(gpu.vendor is Vendor.AMD for gpu in gpus) else {}
+        # Also while they are lost: their gauges begin anew then.
+        self._has_amd = self._has_amd or any(gpu.vendor is Vendor.AMD for gpu in gpus)
+        kfd = read_kfd(self._sysfs) if self._has_amd else {}
         known = [*dict.fromkeys(itertools.chain(self._known, *kfd.values()))]
         order = self._order.sort(self._pids(), known)
         listed = read_clients(self._procfs, order, guard=self._guard, clock=self._clock)
         self._known = tuple(dict.fromkeys(pid for pid, _ in listed.clients.values()))
         self._engines.add((client for _, client in listed.clients.values()), elapsed)
-        gauges = self._gauges.read() if any(gpu.vendor is Vendor.AMD for gpu in gpus) else {}
+        gauges = self._gauges.read() if self._has_amd else {}
         devices = []
         # A GPU that is lost keeps its number, so that those behind it keep theirs.
         self._addresses.update(gpu.pdev for gpu in gpus)
@@ -272,7 +280,9 @@ class DrmReader:
         totals = self._totals.setdefault(gpu.pdev, Totals())
         engines = self._engines.busy_seconds((client.key for _, client in clients), elapsed)
         if gauge is not None and "busy" in gauge.by_name:
-            source, passed = "gauge", gauge.by_name["busy"] - totals.by_name["busy"]
+            # It has begun anew if the GPU was lost for a moment.
+            counted = totals.by_name["busy"] if gauge.seconds >= totals.seconds else 0.0
+            source, passed = "gauge", max(0.0, gauge.by_name["busy"] - counted)
             totals.seconds, totals.by_name = gauge.seconds, gauge.by_name
         else:
             source, passed = "engines", engines

@@ -9,11 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from slurmscope.node.gpu.attribution import GpuHold, Source
+from slurmscope.node.gpu.counters import JobCounters
 from slurmscope.node.gpu.drm import DrmReader
 from slurmscope.node.gpu.drm_clients import MOST_PROCESSES
 from slurmscope.node.gpu.records import Gpu, GpuProcess, Vendor
+from slurmscope.node.job_use import JobKey
 from tests.fakes.kernel_gpus import GIB, KernelGpus
 from tests.processes import until
+
+JOB = JobKey(job_id=1)
+
+
+def hold(job: JobKey, gpu: Gpu) -> GpuHold:
+    return GpuHold(job=job, gpu=gpu, sources=frozenset({Source.DEVICES}), is_held=True, is_disputed=False, is_idle=None)
 
 
 class Node:
@@ -25,6 +34,7 @@ class Node:
         self.pids: set[int] = set()
         self.others: dict[Hashable, set[int]] = {}
         self.step = 0.0
+        self.compute_seconds = 0
         self.reader = DrmReader(
             sysfs=self.files.sysfs,
             procfs=self.files.procfs,
@@ -88,11 +98,60 @@ def test_gauge_is_added_up_over_time(node: Node) -> None:
     node.read()
     first = node.busy(10)
     node.files.set(pdev, gpu_busy_percent=20)
-    second = node.busy(30)
+    second = node.busy(15)
     node.files.set(pdev, gpu_busy_percent="")  # the firmware does not answer
     third = node.busy(10)
 
-    assert [(10, 10, "gauge"), (16, 40, "gauge"), (16, 40, "gauge")] == [first, second, third]
+    assert [(10, 10, "gauge"), (13, 25, "gauge"), (13, 25, "gauge")] == [first, second, third]
+
+
+def test_gauge_says_nothing_of_the_hour_before_it(node: Node) -> None:
+    node.files.add_amd(0, gpu_busy_percent=100, hwmon_power1_average=400_000_000)
+    node.read()
+    (gpu,) = node.read(3600)  # a driver that hung
+
+    assert gpu.counters
+    assert (15, 15, 6000) == (gpu.counters.totals["busy"], gpu.counters.seconds, gpu.energy_joules)
+
+
+def test_gpu_that_was_lost_gives_its_next_job_nothing_of_before(node: Node) -> None:
+    pdev = node.files.add_amd(0, gpu_busy_percent=100)
+    add_up = JobCounters()
+
+    def of_job() -> float:
+        devices = node.read(10)
+        holds = [hold(JOB, gpu) for gpu in devices]
+        found = add_up.add(devices, holds, running=[JOB])
+        return found[JOB, devices[0].uuid].totals["busy"]
+
+    for _ in range(10):
+        add_up.add(node.read(10), [])
+    found = node.files.sysfs / "class/drm/renderD128"
+    found.rename(node.files.sysfs / pdev)
+    add_up.add(node.read(10), [])
+    (node.files.sysfs / pdev).rename(found)
+
+    # It is back for an unknown time at the first reading, and for ten seconds at the second.
+    assert [0, 10] == [of_job(), of_job()]
+
+
+def test_processes_lose_nothing_when_a_gauge_begins_anew(node: Node) -> None:
+    pdev = node.files.add_amd(0, gpu_busy_percent=100)
+    node.pids.add(10)
+
+    def busy_of_process() -> float:
+        node.compute_seconds += 10
+        lines = {"engine-compute": f"{node.compute_seconds * 10**9} ns", "memory-vram": "1 MiB"}
+        node.files.add_client(10, pdev, lines)
+        (gpu,) = node.read(10)
+        assert gpu.counters
+        return gpu.counters.by_pid[10]
+
+    before = [busy_of_process() for _ in range(3)]
+    node.reader._gauges._totals.clear()  # as its thread does if the GPU is gone for a moment
+    after = [busy_of_process() for _ in range(2)]
+
+    assert [0, 10, 20, 20, 30] == [*before, *after]
 
 
 def test_gauges_are_read_between_readings(tmp_path: Path) -> None:
