@@ -140,10 +140,15 @@ class JobRecord:
     @property
     def options(self) -> Mapping[str, str]:
         """Return the options that it was submitted with, by their long names: the command line overrides the script."""
-        typed = submit_options(self.submit_line)
+        typed = self.typed_options
         of_script = submit_options(f"sbatch {self.script_options}") if self.script_options else {}
         overridden = {name for names in ONE_OF if names & typed.keys() for name in names}
         return {**{name: value for name, value in of_script.items() if name not in overridden}, **typed}
+
+    @property
+    def typed_options(self) -> Mapping[str, str]:
+        """Return the options of the command line, of a heterogeneous job those for this part."""
+        return submit_options(self.submit_line, self.het_offset or 0)
 
     @property
     def shown_id(self) -> str:

@@ -59,12 +59,23 @@ _SHORT_FLAGS = frozenset("EHIKOQVXZhklsuv")
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "cpu_bind": "cpu-bind", "mem_bind": "mem-bind", "cluster": "clusters"}
 
 
-def submit_options(submit_line: str) -> Mapping[str, str]:
+NEXT_PART = ":"
+"""Separates the options of the parts of a heterogeneous job."""
+
+
+def submit_options(submit_line: str, part: int = 0) -> Mapping[str, str]:
     """Return the options of the command that submitted a job, by their long names; those in its script are unknown.
 
-    Slurm stores the line without quotes, words separated by blanks.
+    Slurm stores the line without quotes, words separated by blanks. All parts of a heterogeneous job have the same
+    line, which has options for each.
     """
-    return parse_options(submit_line.split()[1:], is_batch=not is_srun(submit_line))
+    left, is_batch = list(reversed(submit_line.split()[1:])), not is_srun(submit_line)
+    options = _take_options(left, is_batch=is_batch)
+    for _ in range(part):
+        if not left or left.pop() != NEXT_PART:
+            return {}
+        options = _take_options(left, is_batch=is_batch)
+    return options
 
 
 _SIZES = ("nodes", "ntasks", "cpus-per-task", "mem", "mem-per-cpu", "gpus", "gpus-per-node", "gpus-per-task", "gres")
@@ -90,8 +101,12 @@ def command_name(submit_line: str) -> str:
 
 def parse_options(words: Iterable[str], *, is_batch: bool = True) -> Mapping[str, str]:
     """Return the values of options by long name, up to the first word that is none; of a flag the value is empty."""
+    return _take_options(list(reversed([*words])), is_batch=is_batch)
+
+
+def _take_options(left: list[str], *, is_batch: bool) -> dict[str, str]:
+    """Take options from the end of a reversed list."""
     options: dict[str, str] = {}
-    left = list(reversed([*words]))
     while left and len(left[-1]) > 1 and left[-1][0] == "-" and left[-1] != "--":
         name, value = _split(left.pop())
         if value is None:

@@ -108,3 +108,21 @@ def test_short_flags_may_stand_together() -> None:
     assert {"verbose": "", "ntasks": "2", "ntasks-per-node": "3"} == submit_options(
         "sbatch -vvv -n 2 --tasks-per-node=3 -- x"
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        # Slurm 22.05 has this line for both parts.
+        (0, {"ntasks": "2", "mem": "4G"}),
+        (1, {"ntasks": "1", "time": "1:00"}),
+        (2, {}),
+        (10**9, {}),
+    ],
+)
+def test_each_part_of_a_heterogeneous_job_has_its_own_options(part: int, expected: dict[str, str]) -> None:
+    assert expected == submit_options("sbatch -n2 --mem=4G : -n1 --time 1:00 x.sh : -n9", part)
+
+
+def test_colon_in_the_arguments_of_a_script_is_no_part() -> None:
+    assert {} == submit_options("sbatch -n2 x.sh : -n9", 1)
