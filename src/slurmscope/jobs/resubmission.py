@@ -47,6 +47,7 @@ from slurmscope.jobs.suggestions import (
     is_worthwhile,
     largest_node_bytes,
     least_limit_seconds,
+    shortened_limit_seconds,
     suggest_after_oom_bytes,
     suggest_memory_bytes,
     suggest_time_seconds,
@@ -172,7 +173,8 @@ def suggest_resubmission(report: JobReport, runs: Sequence[OtherRun] = ()) -> Re
 
 def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> RequestedAmount | None:
     summary, limit = report.summary, report.summary.time.requested
-    if not limit:
+    # Where Slurm shortened the limit, --time is not what was too short.
+    if not limit or limit < shortened_limit_seconds(summary):
         return None
     found = [
         _Proposal(seconds, finding.title, seconds, may_lower=not _is_lone_task(report, runs))

@@ -100,8 +100,18 @@ def largest_node_bytes(summary: JobSummary) -> int | None:
 
 def least_limit_seconds(summary: JobSummary) -> int:
     """Return the shortest time limit that Slurm accepts with the other options of a job; 0 where any is."""
+    return _limit_option_seconds(summary, "time-min")
+
+
+def shortened_limit_seconds(summary: JobSummary) -> int:
+    """Return the time limit that a job requested, where Slurm may start it with a shorter one; else 0."""
+    return _limit_option_seconds(summary, "time") if "time-min" in summary.record.options else 0
+
+
+def _limit_option_seconds(summary: JobSummary, option: str) -> int:
     try:
-        return parse_time_limit(summary.record.options.get("time-min", "")) or 0
+        # Slurm takes whole minutes: one of 90 seconds is two of them.
+        return -(-parse_time_limit(summary.record.options.get(option, "")) // _MINUTE) * _MINUTE
     except ValueError:
         return 0
 

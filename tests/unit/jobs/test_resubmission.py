@@ -309,11 +309,29 @@ def test_only_the_time_limit_needs_no_note() -> None:
 @pytest.mark.parametrize(
     ("least", "expected"),
     # 2 h x 1.5; Slurm rejects a limit below --time-min, and takes one that is equal.
-    [("60", "03:00:00"), ("05:00:00", "05:00:00"), ("none", "03:00:00")],
+    [
+        ("60", "03:00:00"),
+        ("05:00:00", "05:00:00"),
+        # slurmctld 22.05 takes this as 301 minutes, and rejects a limit of 300.
+        ("05:00:30", "05:01:00"),
+        ("none", "03:00:00"),
+    ],
 )
 def test_time_limit_is_not_below_the_smallest_one_that_the_job_accepts(least: str, expected: str) -> None:
     record = submitted(f"--time=1-0 --time-min={least}", time_limit_seconds=86400)
     assert (f"#SBATCH --time={expected}",) == header(make_summary(record=record))
+
+
+@pytest.mark.parametrize("state", ["TIMEOUT", "COMPLETED"])
+def test_limit_that_slurm_shortened_is_no_reason_for_another_one(state: str) -> None:
+    # slurmctld 22.05 started a job with --time=60 --time-min=30 with a limit of 30 minutes.
+    record = submitted("--time=180 --time-min=30", state=state, time_limit_seconds=1800)
+    summary = make_summary(record=record, run_seconds=1795.0)
+    found = [(each.suggestion, each.advice) for each in judge(summary) if each.rule == "timed_out"]
+
+    assert () == header(summary, *several(8, state="TIMEOUT", limit_seconds=1800.0))
+    assert (state == "TIMEOUT") == bool(found)
+    assert all(not line and "raise --time-min" in advice for line, advice in found)
 
 
 def test_finding_and_header_name_the_same_time_limit() -> None:

@@ -6,11 +6,21 @@ from __future__ import annotations
 from slurmscope.core.units import format_count, format_ratio, format_seconds
 from slurmscope.jobs.checkpoints import Checkpoints
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, was_suspended
-from slurmscope.jobs.suggestions import is_worthwhile, least_limit_seconds, suggest_time_seconds, time_line
+from slurmscope.jobs.suggestions import (
+    is_worthwhile,
+    least_limit_seconds,
+    shortened_limit_seconds,
+    suggest_time_seconds,
+    time_line,
+)
 from slurmscope.jobs.summary import JobSummary
 
 _STUCK_ADVICE = (
     "Find out what the program waited for before requesting more time: the end of its output shows how far it got."
+)
+_SHORTENED_ADVICE = (
+    "Slurm shortened its time limit, as --time-min allows, to start it sooner: raise --time-min to what the job needs, "
+    "or leave it out."
 )
 
 
@@ -37,12 +47,13 @@ def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
     after = f" after {format_seconds(limit)}" if limit else ""
     enough = time_line(suggest_time_seconds(max(limit, summary.run_seconds))) if limit else ""
     stuck = f" It had been idle for the last {format_seconds(idle_seconds)}." if idle_seconds else ""
+    is_shortened = bool(limit and limit < shortened_limit_seconds(summary))
     return Match(
         explanation=f"Slurm ended the job at its time limit{after}.{stuck}",
         numbers={"limit_seconds": limit} if limit else {},
         # More time does not help a job that hangs.
-        suggestion="" if idle_seconds else enough,
-        advice=_STUCK_ADVICE if idle_seconds else "",
+        suggestion="" if idle_seconds or is_shortened else enough,
+        advice=_STUCK_ADVICE if idle_seconds else _SHORTENED_ADVICE if is_shortened else "",
     )
 
 
