@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurmscope.core.units import parse_bytes, parse_time_limit
+from slurmscope.jobs.memory_shares import counted_cores, counted_ratio
 from slurmscope.jobs.report import FreedResources, JobReport, OptionChange, OtherRun, RequestedSize
 from slurmscope.jobs.rule import SETTLED_STATES, Finding
-from slurmscope.jobs.submit_line import submit_options
 from slurmscope.jobs.suggestions import GPU_OPTIONS, count_gpus, divide_memory_bytes, memory_line, time_line
 from slurmscope.jobs.summary import JobSummary
 
@@ -108,10 +108,10 @@ def suggested_bytes(summary: JobSummary, finding: Finding) -> float | None:
     if "mem" in options:
         return parse_bytes(options["mem"], default_unit="M")
     if "mem-per-gpu" in options:
-        return parse_bytes(options["mem-per-gpu"], default_unit="M") * size.gpus / size.nodes
+        return parse_bytes(options["mem-per-gpu"], default_unit="M") * (count_gpus(options) or size.gpus) / size.nodes
     if "mem-per-cpu" not in options:
         return None
-    cores = next((int(options[name]) for name in CORE_OPTIONS if name in options), size.cpus / size.nodes)
+    cores = next((int(options[name]) for name in CORE_OPTIONS if name in options), counted_cores(summary) / size.nodes)
     return parse_bytes(options["mem-per-cpu"], default_unit="M") * cores
 
 
@@ -121,7 +121,7 @@ def change_memory(summary: JobSummary, memory: RequestedAmount, size: RequestedS
     option = next((name for name in reversed(MEMORY_OPTIONS) if name in options), "mem")
     bytes_each, submitted = int(memory.value), submitted_size(summary)
     if option != "mem":
-        share = (size.cpus if option == "mem-per-cpu" else size.gpus) / size.nodes
+        share = _multiplier(summary, option, size) / size.nodes
         if not share:
             return None
         bytes_each = divide_memory_bytes(summary, bytes_each, share)
@@ -134,10 +134,18 @@ def change_memory(summary: JobSummary, memory: RequestedAmount, size: RequestedS
     return OptionChange(option=option, submitted=before, suggested=after, reason=memory.reason)
 
 
-def with_memory(size: RequestedSize, change: OptionChange) -> RequestedSize:
+def with_memory(summary: JobSummary, size: RequestedSize, change: OptionChange) -> RequestedSize:
     """Return the size with a change of memory, which Slurm multiplies by nodes, cores or GPUs."""
-    count = {"mem": size.nodes, "mem-per-cpu": size.cpus, "mem-per-gpu": size.gpus}[change.option]
+    count = _multiplier(summary, change.option, size)
     return replace(size, memory_bytes=parse_bytes(change.suggested, default_unit="M") * count)
+
+
+def _multiplier(summary: JobSummary, option: str, size: RequestedSize) -> float:
+    if option == "mem-per-cpu":
+        # A line for fewer cores on one node names those that memory is counted for.
+        is_named = size.cpus < (summary.record.cpus or 0) and size.nodes == max(1, summary.record.node_count)
+        return size.cpus if is_named else size.cpus * counted_ratio(summary)
+    return size.nodes if option == "mem" else size.gpus
 
 
 def change_time(summary: JobSummary, limit: RequestedAmount) -> OptionChange:
@@ -159,8 +167,7 @@ def in_order(changes: Sequence[OptionChange]) -> tuple[OptionChange, ...]:
 def write_note(summary: JobSummary, changes: Sequence[OptionChange]) -> str:
     """Return what else has to be changed: the command line overrides the script, and memory has three options."""
     record = summary.record
-    options = submit_options(record.submit_line)
-    typed = [f"--{change.option}" for change in changes if change.option in options]
+    typed = [f"--{change.option}" for change in changes if change.option in record.typed_options]
     if typed:
         return f"The job was submitted with {', '.join(typed)} on the command line, which overrides these lines."
     if record.script_options is None and any(change.option == "mem" for change in changes):
@@ -219,8 +226,11 @@ def _size_with(
         memory = memory if is_packed else memory * nodes / size.nodes
     elif memory is not None and "mem-per-gpu" in typed:
         memory = memory * gpus / size.gpus if size.gpus else memory
-    elif memory is not None and "mem" not in typed:
+    elif memory is not None and "mem-per-cpu" in typed:
         memory = memory * cpus / size.cpus
+    elif memory is not None and "mem" not in typed:
+        # The default of a site is for each core, or for each GPU.
+        memory = memory * min(cpus / size.cpus, gpus / size.gpus if size.gpus else 1.0)
     return RequestedSize(nodes=nodes, cpus=cpus, gpus=gpus, memory_bytes=memory, limit_seconds=size.limit_seconds)
 
 

@@ -32,6 +32,7 @@ from slurmscope.jobs.header_options import (
     without_odd_lines,
     write_note,
 )
+from slurmscope.jobs.memory_shares import even_need_bytes, may_lower_memory, spread_ratio
 from slurmscope.jobs.report import JobReport, OtherRun, Resubmission
 from slurmscope.jobs.rule import (
     is_memory_measured,
@@ -130,7 +131,7 @@ TIGHT_RATIO = 0.9
 LARGEST_MARGIN = 1.05
 """A run as large as the largest one must fit."""
 
-_KEPT_MEMORY = "Fewer cores alone would also mean less memory."
+_KEPT_MEMORY = "Fewer {what} alone would also mean less memory."
 
 
 class _Proposal(NamedTuple):
@@ -155,7 +156,7 @@ def suggest_resubmission(report: JobReport, runs: Sequence[OtherRun] = ()) -> Re
     limit, memory = _decide_time(report, runs, sized), _decide_memory(report, runs, sized)
     size, changes = sized.size, list(sized.changes)
     if memory and (change := change_memory(summary, memory, size)):
-        size = with_memory(size, change)
+        size = with_memory(summary, size, change)
         changes.append(change)
     if limit:
         size = replace(size, limit_seconds=limit.value)
@@ -205,16 +206,17 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
     if kept is None or sized.is_packed:
         return None
     requested = kept / sized.size.nodes
-    is_smaller, is_lone = _has_fewer_cores(summary, sized), _is_lone_task(report, runs)
+    is_smaller, is_lone = _is_smaller(summary, sized), _is_lone_task(report, runs)
+    kept_memory = _KEPT_MEMORY.format(what="cores" if _has_fewer_cores(summary, sized) else "GPUs")
     found = [
-        _Proposal(size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, size, not is_lone)
+        _Proposal(size, kept_memory if _sets_cores(finding.suggestion) else finding.title, size, not is_lone)
         for finding in report.findings
         if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
     ]
-    need, is_unused = needed_node_bytes(summary), _has_unused_memory(report) and not is_lone
+    need, is_unused = even_need_bytes(summary) or needed_node_bytes(summary), _has_unused_memory(report) and not is_lone
     proposals = found
     if need:
-        reason = f"This run needed {format_bytes(need)}."
+        reason = f"This run needed {format_bytes(needed_node_bytes(summary))}."
         proposals.append(_Proposal(suggest_memory_bytes(need), reason, need / TIGHT_RATIO, is_unused))
     # Another finding may have left out the line of this one.
     if _has_finding(report, "oom_kill") and (enough := suggest_after_oom_bytes(summary)):
@@ -222,14 +224,15 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
     if step := step_node_bytes(summary):
         proposals.append(_Proposal(step, f"A step requests {format_bytes(step)} of it with srun."))
     if past := past_bytes(runs):
-        made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
+        more = spread_ratio(summary) or 1.0
+        made = _past_proposal(past, more, suggest_memory_bytes, lambda amount: format_bytes(amount / more))
         proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))
     options = report.record.options
-    if found and is_smaller and "mem-per-cpu" in options:
+    if found and _has_fewer_cores(summary, sized) and "mem-per-cpu" in options:
         best = _largest(proposals)
         return best._replace(value=min(best.value, _most_bytes(summary, need)))
     # Whole nodes come with all of their memory.
-    if "exclusive" in options:
+    if "exclusive" in options or not may_lower_memory(summary):
         proposals = [each._replace(may_lower=False) for each in proposals]
     return _decide(requested, proposals, most=_most_bytes(summary, need))
 
@@ -275,6 +278,10 @@ def _past_proposal(
 def _is_lone_task(report: JobReport, runs: Sequence[OtherRun]) -> bool:
     """Return whether this is a task of an array of which no other is known: the header is for all of them."""
     return report.record.array_task_id is not None and not runs
+
+
+def _is_smaller(summary: JobSummary, sized: SizeChanges) -> bool:
+    return _has_fewer_cores(summary, sized) or sized.size.gpus < submitted_size(summary).gpus
 
 
 def _has_fewer_cores(summary: JobSummary, sized: SizeChanges) -> bool:

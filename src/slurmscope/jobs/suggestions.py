@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from slurmscope.core.units import GIB, MIB, format_bytes, format_some, parse_time_limit
+from slurmscope.jobs.memory_shares import counted_ratio, even_need_bytes, requests_memory_per_core
 from slurmscope.jobs.rule import (
     exceeded_bytes,
     hit_step_limit,
@@ -57,7 +58,7 @@ _SHARE_STEPS = 4
 """Memory of a core or GPU is rounded up by at most this part of it: many cores would multiply more."""
 
 GPU_OPTIONS = ("gpus", "gpus-per-node", "gres")
-_GPUS_BY_TASK = frozenset({"gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "tres-per-task"})
+_TIED_TO_GPUS = frozenset({"gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "tres-per-task", "cpus-per-gpu"})
 _COUNT = re.compile("[0-9]{1,9}")
 _GPU_COUNT = re.compile("([^,]*[:=]|)([0-9]{1,9})")
 _GPU_GRES = re.compile("(?:gres[/:])?gpu(?:[:=]|$)")
@@ -81,7 +82,7 @@ def suggest_after_oom_bytes(summary: JobSummary) -> int | None:
         return None
     size = max(
         suggest_memory_bytes(requested, GROWN_MARGIN if known else OOM_MARGIN),
-        suggest_memory_bytes(max(known, needed_node_bytes(summary))),
+        suggest_memory_bytes(max(known, even_need_bytes(summary) or needed_node_bytes(summary))),
     )
     fitting = fit_node(summary, size)
     return fitting if fitting > requested else None
@@ -164,16 +165,12 @@ def format_time_limit(seconds: int) -> str:
     return f"{days}{seconds % _DAY // _HOUR:02}:{seconds % _HOUR // _MINUTE:02}:00"
 
 
-def requests_memory_per_core(summary: JobSummary) -> bool:
-    return "mem-per-cpu" in summary.record.options
-
-
 def memory_line_for(summary: JobSummary, size_bytes: int, cores: float | None) -> str:
-    """Return the line that requests memory on a node with so many cores.
+    """Return the line that requests memory on a node with so many of the allocated cores.
 
     Empty where it depends on unknown cores, or would change nothing.
     """
-    option = _memory_option_for(summary, size_bytes, cores)
+    option = _memory_option_for(summary, size_bytes, cores and cores * counted_ratio(summary))
     name, _, text = option.removeprefix("--").partition("=")
     return f"#SBATCH {option}" if option and summary.record.options.get(name) != text else ""
 
@@ -231,18 +228,32 @@ def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
 
 
 def fewer_gpus_line(summary: JobSummary, count: int) -> str:
-    """Return the line that requests fewer GPUs of a job on one node, by the option that it used.
+    """Return the line that requests fewer GPUs of a job on one node, by the option that it used, with their memory.
 
     Empty where that is unknown, since a second option would contradict the one in the script, where GPUs of several
-    models were requested, where their number depends on tasks, or where a step requests more itself.
+    models were requested, where their number depends on tasks, or that of cores on them, or where a step requests more
+    itself.
     """
     typed = summary.record.options
     parts = {name: part for name in GPU_OPTIONS if (part := _gpu_part(name, typed.get(name, "")))}
     name, part = parts.popitem() if len(parts) == 1 else ("", "")
     found = _GPU_COUNT.fullmatch(part)
-    if not found or typed.keys() & _GPUS_BY_TASK or count < _step_gpus(summary):
+    if not found or typed.keys() & _TIED_TO_GPUS or count < _step_gpus(summary):
         return ""
-    return f"#SBATCH --{name}={typed[name].replace(part, f'{found[1]}{count}')}"
+    memory = _memory_with_fewer_gpus(summary, count)
+    return f"#SBATCH --{name}={typed[name].replace(part, f'{found[1]}{count}')}{memory and f' {memory}'}"
+
+
+def _memory_with_fewer_gpus(summary: JobSummary, count: int) -> str:
+    """Return the option for the memory to request with fewer GPUs; empty where the job keeps enough without it."""
+    requested, had = summary.memory.requested_bytes, summary.record.gpus
+    if not requested or not had or summary.record.options.keys() & {"mem", "mem-per-cpu"}:
+        return ""
+    size = _memory_to_keep_bytes(summary, requested)
+    if size <= requested * count / had:
+        return ""
+    is_per_gpu = "mem-per-gpu" in summary.record.options
+    return _memory_option(memory_per_core_bytes(size, count), "mem-per-gpu") if is_per_gpu else _memory_option(size)
 
 
 def _step_gpus(summary: JobSummary) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from slurmscope.core.units import format_bytes, format_seconds, format_some
 from slurmscope.jobs.header_options import submitted_size
+from slurmscope.jobs.memory_shares import even_need_bytes
 from slurmscope.jobs.pending.smaller_request import WaitsByShape, find_wait, is_difference
 from slurmscope.jobs.render.formatting import format_time
 from slurmscope.jobs.report import Chart, JobReport
@@ -108,7 +109,10 @@ def _predict_memory(report: JobReport, request: OtherRequest) -> MemoryOutcome:
     needed = _needed_bytes(summary)
     if wanted is None or needed is None:
         return MemoryOutcome(verdict=Sufficiency.UNKNOWN, needed_bytes=needed)
-    if needed > wanted or (was_oom_killed(summary) and had is not None and wanted <= had):
+    # With memory per core, nodes with few cores get less than the mean.
+    known = None if request.memory_bytes or needed > needed_node_bytes(summary) else even_need_bytes(summary)
+    is_short = (needed if known is None else known) > wanted
+    if is_short or (was_oom_killed(summary) and had is not None and wanted <= had):
         after = _first_above(report, wanted, request.cpus)
         return MemoryOutcome(verdict=Sufficiency.TOO_LITTLE, needed_bytes=needed, killed_after_seconds=after)
     # A run that was ended may have needed more later; nor is it known what samples of Slurm have missed.
@@ -122,11 +126,15 @@ def _submitted_bytes(report: JobReport) -> float | None:
 
 
 def _wanted_bytes(report: JobReport, request: OtherRequest) -> float | None:
-    """Return the memory per node of a request; with fewer cores, ``--mem-per-cpu`` alone means less."""
-    had, cpus = _submitted_bytes(report), report.record.cpus
-    if request.memory_bytes or not (had and cpus and request.cpus and "mem-per-cpu" in report.record.options):
+    """Return the memory per node of a request; with fewer cores or GPUs, memory for each of them alone means less."""
+    had, record, options = _submitted_bytes(report), report.record, report.record.options
+    if request.memory_bytes or not had:
         return request.memory_bytes
-    return had * request.cpus / cpus
+    if request.cpus and record.cpus and "mem-per-cpu" in options:
+        return had * request.cpus / record.cpus
+    if request.gpus and record.gpus and "mem-per-gpu" in options:
+        return had * request.gpus / record.gpus
+    return None
 
 
 def _is_complete(report: JobReport) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from slurmscope.core.units import format_count, format_ratio, format_seconds, format_some
+from slurmscope.jobs.memory_shares import requests_memory_per_core
 from slurmscope.jobs.rule import (
     MIN_WORKING_CORES,
     Match,
@@ -29,7 +30,6 @@ from slurmscope.jobs.suggestions import (
     fewer_cores_line,
     fewer_cores_sentence,
     is_worthwhile,
-    requests_memory_per_core,
 )
 from slurmscope.jobs.summary import CpuSummary, JobSummary
 

@@ -4,6 +4,14 @@
 from __future__ import annotations
 
 from slurmscope.core.units import GIB, format_bytes, format_count, format_ratio, format_seconds
+from slurmscope.jobs.memory_shares import (
+    counted_by_node,
+    counted_cores,
+    counted_ratio,
+    may_lower_memory,
+    requests_memory_per_core,
+    spread_ratio,
+)
 from slurmscope.jobs.rule import (
     SETTLED_STATES,
     STEP_LIMIT_ADVICE,
@@ -29,7 +37,6 @@ from slurmscope.jobs.suggestions import (
     memory_line,
     memory_line_for,
     memory_per_core_bytes,
-    requests_memory_per_core,
     suggest_after_oom_bytes,
     suggest_memory_bytes,
 )
@@ -70,7 +77,7 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
         )
     suggest = _less_per_core if requests_memory_per_core(summary) else _less_per_node
     is_complete = summary.record.state == "COMPLETED"
-    suggestion = suggest(summary, requested, peak) if is_complete else ""
+    suggestion = suggest(summary, requested, peak) if is_complete and may_lower_memory(summary) else ""
     uneven = "" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE
     return Match(
         explanation=f"The job requested {format_bytes(requested)} of memory and needed at most {format_bytes(peak)} "
@@ -91,30 +98,29 @@ def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
 
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the highest need per core of any node; the number of cores may differ between nodes."""
-    least = step_node_bytes(summary)
+    least, counted = step_node_bytes(summary), counted_cores(summary)
     sizes = [
-        memory_per_core_bytes(max(suggest_memory_bytes(n), least), cpus) for n, cpus in _needs(summary, peak) if cpus
+        memory_per_core_bytes(max(suggest_memory_bytes(n), least), cores) for n, cores in _needs(summary, peak) if cores
     ]
-    cpus = summary.record.cpus
-    if not cpus or len(sizes) < max(1, summary.record.node_count) or not is_worthwhile(requested, max(sizes) * cpus):
+    if not sizes or len(sizes) < summary.record.node_count or not is_worthwhile(requested, max(sizes) * counted):
         return ""
     return memory_line(max(sizes), "mem-per-cpu")
 
 
 def _needs(summary: JobSummary, peak: float) -> list[tuple[float, float | None]]:
-    """Return the needed memory and the cores of each node.
+    """Return the needed memory of each node, and the cores for which it gets memory.
 
     Slurm's peak was on one of them, unknown which: where it is above all others, each node may need it.
     """
-    count, cpus = max(1, summary.record.node_count), summary.record.cpus
+    count, cores = max(1, summary.record.node_count), counted_by_node(summary)
     mean = peak / count
     floor = max(mean, summary.memory.slurm_peak_bytes or mean)
-    measured = [(n.working_peak_bytes, n.cpus) for n in summary.nodes if n.working_peak_bytes is not None]
+    measured = [(n.working_peak_bytes, cores.get(n.node)) for n in summary.nodes if n.working_peak_bytes is not None]
     if len(measured) < count:
-        return [(floor, cpus and cpus / count)] * count
+        return [(floor, counted_cores(summary) / count)] * count
     if floor <= max(needed for needed, _ in measured):
         return measured
-    return [(floor, cpus) for _, cpus in measured]
+    return [(floor, each) for _, each in measured]
 
 
 def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -122,7 +128,7 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     worst = max(
         (
-            (node.working_peak_bytes / limit, node.working_peak_bytes, limit, node.node, node.cpus or 0.0)
+            (node.working_peak_bytes / limit, node.working_peak_bytes, limit, node.node)
             for node in summary.nodes
             if node.working_peak_bytes is not None and (limit := node.limit_bytes or requested_node_bytes(summary))
         ),
@@ -130,15 +136,18 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
     )
     if worst is None or worst[0] < values["min_used_ratio"]:
         return None
-    ratio, peak, limit, node, cpus = worst
+    ratio, peak, limit, node = worst
+    cores = counted_by_node(summary).get(node, 0.0) / counted_ratio(summary)
     size = fit_node(summary, suggest_memory_bytes(peak))
-    is_more = size > (requested_node_bytes(summary) or limit)
+    # Nodes with fewer cores than others have less than the mean.
+    is_even = spread_ratio(summary) == 1
+    is_more = size > ((is_even and requested_node_bytes(summary)) or limit)
     return Match(
         explanation=f"On {node} the job needed {format_bytes(peak)} of its limit of {format_bytes(limit)} "
         f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}"
         f"{_tmpfs_sentence(summary)}",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
-        suggestion=memory_line_for(summary, size, cpus) if is_more else "",
+        suggestion=memory_line_for(summary, size, cores) if is_more else "",
         advice="" if is_more else _full_node(summary.node_memory_bytes),
     )
 
@@ -152,6 +161,8 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     count = f" ({kills:,} times)" if kills and kills > 1 else ""
     ended = " The job completed all the same: its results may be incomplete."
     had = f" It had {format_bytes(requested)} per node." if requested else ""
+    if requested and spread_ratio(summary) != 1:
+        had = f" It had {format_bytes(summary.memory.requested_bytes)} on all nodes together."
     is_step = hit_step_limit(summary)
     in_all = f" The job as a whole used at most {format_bytes(needed_node_bytes(summary))} of it."
     which = "a step exceeded its own memory limit" if is_step else "the job exceeded its memory limit"

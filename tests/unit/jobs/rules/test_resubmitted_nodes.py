@@ -122,7 +122,7 @@ def test_fewer_gpus_are_worth_their_hours() -> None:
 def test_job_that_used_no_gpu_is_not_told_to_request_none(idle: int, nodes: int, line: str) -> None:
     # Its partition may have no nodes without GPUs; GPUs of two nodes are requested for both.
     summary = make_summary(
-        record=submitted("--gpus=2", gres=(Gres(name="gpu", count=2),), node_count=nodes),
+        record=submitted("--gpus=2 --mem=8G", gres=(Gres(name="gpu", count=2),), node_count=nodes),
         gpu=GpuSummary(requested=2, mean_utilization=0.4, held_idle=idle, coverage=covered()),
     )
     rule = "gpu_held_without_process"

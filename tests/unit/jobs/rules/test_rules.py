@@ -696,7 +696,7 @@ def test_most_specific_finding_about_gpus_is_the_only_one() -> None:
 
 def test_idle_gpu_of_two_is_named_with_the_line_that_leaves_it_out() -> None:
     summary = each_busy(0.73, 0.0)
-    record = replace(summary.record, submit_line="sbatch --gpus=2 x.sh")
+    record = replace(summary.record, submit_line="sbatch --gpus=2 --mem=8G x.sh")
     finding = found_in(replace(summary, record=record), "gpu_some_idle")
     assert "#SBATCH --gpus=1" == finding.suggestion
     assert "1 of 2 GPUs had a process but computed nothing (GPU 1 of n1)" in finding.explanation

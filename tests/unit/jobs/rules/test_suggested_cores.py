@@ -219,7 +219,7 @@ def test_more_memory_is_suggested_per_core_where_the_job_requested_it_so() -> No
     ],
 )
 def test_fewer_gpus_are_requested_as_the_job_did(options: str, expected: str) -> None:
-    record = {"gres": (Gres(name="gpu", count=4),), "submit_line": f"sbatch {options} x.sh"}
+    record = {"gres": (Gres(name="gpu", count=4),), "submit_line": f"sbatch --mem=8G {options} x.sh"}
     summary = make_summary(record=record, gpu=with_gpus(4, held_idle=1).gpu)
 
     assert expected == found(summary, "gpu_held_without_process").suggestion
