@@ -63,7 +63,7 @@ def discovered(clean_lab: SlurmLab, tmp_path: Path) -> Iterator[Discovered]:
     with serving("cluster", *slurm, environment=clean_lab.environment) as exporter:
         address = str(exporter.addresses[0])
         port = address.rpartition(":")[2]
-        sd = ("--sd.file", str(file), "--sd.port", port)
+        sd = ("--sd.file", str(file), "--sd.file-filter", f"port={port}")
         config = CONFIG.format(address=address, port=port, file=file)
         with (
             serving("cluster", *slurm, *sd, environment=clean_lab.environment),

@@ -122,6 +122,7 @@ def _gpus(gres: str) -> tuple[NodeGres, ...]:
 
 
 HIGHEST_PORT = 65_535
+AGENT_PORT = "9798"
 BLOCK_NODES = 100
 REQUESTS_LIMIT = 8
 """How many lists are made and sent at the same time; the list of a large cluster takes a good part of a second."""
@@ -146,13 +147,12 @@ class Selection:
         return all(condition(node) for condition in self.conditions)
 
 
-def parse_selection(query: Iterable[tuple[str, str]], port: int) -> Selection:
+def parse_selection(query: Iterable[tuple[str, str]]) -> Selection:
     """Parse filters; a node needs one of the values of each name. Raise UnknownFilter."""
     values: defaultdict[str, list[str]] = defaultdict(list)
     for name, value in query:
         values[name].append(value)
-    if ports := values.pop("port", None):
-        port = _parse_port(ports[-1])
+    port = _parse_port(values.pop("port", [AGENT_PORT])[-1])
     return Selection(port=port, conditions=[_condition(name, wanted) for name, wanted in values.items()])
 
 
@@ -235,7 +235,6 @@ def _parse_port(text: str) -> int:
 
 
 PATH = "/sd/nodes"
-AGENT_PORT = 9798
 WAIT_SECONDS = 10.0
 """How long a request waits for sinfo; then it gets the last good list."""
 
@@ -249,7 +248,7 @@ _HEADERS = (("Content-Type", "application/json"), ("Cache-Control", "no-store"),
 def parse_filter(given: object) -> str:
     """Parse the filter of the file, which is written as in the address."""
     text = parse_text(given)
-    parse_selection(parse_qsl(text, keep_blank_values=True), AGENT_PORT)
+    parse_selection(parse_qsl(text, keep_blank_values=True))
     return text
 
 
@@ -257,7 +256,6 @@ def parse_filter(given: object) -> str:
 class DiscoverySettings:
     """The nodes of the cluster as targets for Prometheus, on the path /sd/nodes and in a file."""
 
-    port: int = setting(AGENT_PORT, "Port of the targets, unless the request has another one.", metavar="PORT")
     file: Path | None = file_path(
         None, "File with the targets, for file_sd_configs of Prometheus; its name ends in .json."
     )
@@ -282,8 +280,6 @@ class Discovery:
         self, settings: DiscoverySettings, reading: SharedReading, *, file_seconds: float = FILE_SECONDS
     ) -> None:
         """Check the settings; raise ConfigError if one cannot be used."""
-        if not 1 <= settings.port <= HIGHEST_PORT:
-            raise ConfigError(f"sd.port is {settings.port}, not a port from 1 to {HIGHEST_PORT}")
         if settings.file is not None and settings.file.suffix != ".json":
             raise ConfigError(
                 f"sd.file is {str(settings.file)!a}; its name must end in .json, which Prometheus requires"
@@ -299,7 +295,7 @@ class Discovery:
 
     def answer(self, request: HttpRequest) -> Response:
         try:
-            selection = parse_selection(request.query, self._settings.port)
+            selection = parse_selection(request.query)
         except UnknownFilter as problem:
             return text_response(400, str(problem))
         try:
@@ -318,8 +314,7 @@ class Discovery:
         if path is None:
             yield
             return
-        query = parse_qsl(self._settings.file_filter, keep_blank_values=True)
-        selection = parse_selection(query, self._settings.port)
+        selection = parse_selection(parse_qsl(self._settings.file_filter, keep_blank_values=True))
         remove_stale_parts(path)
 
         def write() -> None:

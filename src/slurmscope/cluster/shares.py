@@ -161,7 +161,6 @@ def _number(text: str) -> float | None:
 class ShareOptions:
     """Options of the shares collector."""
 
-    user: bool = setting(True, "Expose the fair share of users, not only of accounts.")
     user_tres: bool = setting(False, "Expose the TRES of every user too; this adds many series.")
 
 
@@ -201,9 +200,8 @@ def collect(options: ShareOptions, *, shares: Shares) -> Iterator[Family]:
     accounts = [((share.account,), share) for share in shares.shares if not share.user]
     yield Family(ACCOUNT_INFO, {(share.account, share.parent): 1 for _, share in accounts})
     yield from _families(ACCOUNT_VALUES, ACCOUNT_TRES, accounts)
-    if options.user:
-        users = [((share.account, share.user, share.partition), share) for share in shares.shares if share.user]
-        yield from _families(USER_VALUES, USER_TRES if options.user_tres else {}, users)
+    users = [((share.account, share.user, share.partition), share) for share in shares.shares if share.user]
+    yield from _families(USER_VALUES, USER_TRES if options.user_tres else {}, users)
 
 
 def _families(values: _Declared, tres: _Declared, shares: Sequence[tuple[Labels, Share]]) -> Iterator[Family]:

@@ -35,7 +35,7 @@ _REMOVED = {
     "remove it, up to 200 programs are exported by name": "collector.lustre.programs",
     "use metrics.exclude, or metric_relabel_configs in Prometheus": (
         "collector.process_groups.user collector.process_groups.min-cpu-seconds "
-        "collector.process_groups.min-resident-bytes collector.dbd.user collector.scheduler.user"
+        "collector.process_groups.min-resident-bytes collector.dbd.user collector.scheduler.user collector.shares.user"
     ),
     "remove it, up to 200 groups of a user are exported by name": "collector.process_groups.groups-per-user",
     'remove it, and query command=~"NAME *", which finds padded names too': "collector.process_groups.pad-command",
@@ -53,17 +53,15 @@ _REMOVED = {
         "prometheus.max-answer-bytes prometheus.max-points prometheus.max-queries prometheus.retries "
         "metrics.label-length-limit gpu. profile.timeout profile.push-interval web.max-requests up.timeout "
         "portal.timeout mail.timeout accounting.timeout archive.timeout output.remote-write-max-age "
-        "rules.memory-growing.min-run-seconds rules.time-over-requested.min-run-seconds "
-        "rules.metadata-storm.min-run-seconds rules.tiny-requests.min-run-seconds "
-        "rules.cpu-idle.min-cores rules.node-imbalance.min-mean-cores "
-        "rules.serial-code.min-runnable-threads rules.core-imbalance.min-mean-core-seconds "
-        "rules.gpu-only-copies.max-sm-ratio rules.gpu-launch-bound. rules.gpu-some-idle. "
-        "rules.gpu-starved.min-busy-ratio rules.gpu-starved.min-core-ratio rules.gpu-starved.max-cores "
-        "rules.network-fallback.max-fast-ratio rules.gpu-tensor-unused.max-tensor-ratio "
-        "rules.serial-code.min-cores rules.serial-code.max-cores rules.serial-code.max-peak-cores "
-        "rules.node-imbalance.idle-share-ratio rules.too-many-threads.crowded-ratio "
-        "rules.too-many-threads.min-threads"
+        "reporter.give-up rules.cpu-idle.critical-busy-ratio rules.serial-code.critical-cores "
+        "rules.stopped-early.critical-idle-ratio rules.small-files.min-open-files rules.timed-out.stuck-ratio "
+        "rules.kernel-time.min-system-seconds rules.lost-since-checkpoint.min-lost-seconds "
+        "rules.time-over-requested.warning-used-ratio rules.memory-over-requested.critical-used-ratio "
+        "rules.memory-over-requested.min-unused-bytes rules.memory-growing.min-peak-bytes "
+        "rules.memory-growing.warning-used-ratio rules.gpu-busy-without-work. rules.gpu-low.large-memory-bytes "
+        "rules.gpu-unused-memory.max-utilization-ratio"
     ),
+    "use port=PORT in the address, or in sd.file-filter": "sd.port",
     "write the currency in energy.price, as in 0.25 USD": "energy.currency",
     "write accounting.host as HOST:PORT": "accounting.port",
     "write the path of the socket in accounting.host": "accounting.socket",

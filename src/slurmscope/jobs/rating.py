@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from slurmscope.jobs.findings import resolve_thresholds
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, SETTLED_STATES, Subject, has_gpus
+from slurmscope.jobs.rules.cpu import CRITICAL_BUSY_RATIO
+from slurmscope.jobs.rules.gpu_work import BUSY_RATIO, NO_WORK_RATIO
+from slurmscope.jobs.rules.memory import CRITICAL_USED_RATIO, LITTLE_BYTES
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.slurm.states import ENDED_STATES
 
@@ -66,12 +69,12 @@ def rated_job(summary: JobSummary) -> RatedJob:
 
 
 def _is_busy_for_nothing(summary: JobSummary) -> bool:
-    work, bounds = summary.gpu.work, _BOUNDS["gpu_busy_without_work"]
+    work = summary.gpu.work
     if summary.gpu.stuck_seconds > 0:
         return True
     if work.busy_ratio is None or work.sm_ratio is None or summary.gpu.is_shared:
         return False
-    return work.busy_ratio >= bounds["min_busy_ratio"] and work.sm_ratio < bounds["max_sm_ratio"]
+    return work.busy_ratio >= BUSY_RATIO and work.sm_ratio < NO_WORK_RATIO
 
 
 def rate_use(subject: Subject | None, ratio: float | None, job: RatedJob = MANY_JOBS) -> Rating:
@@ -100,8 +103,7 @@ def _rate(subject: Subject, ratio: float, job: RatedJob) -> Rating:
         is_mean = ratio == job.gpu_ratio and job.least_gpu_ratio is not None
         return _compare(min(ratio, job.least_gpu_ratio or 0.0) if is_mean else ratio, critical, warning)
     if subject is Subject.CPU and not job.gpus:
-        bounds = _BOUNDS["cpu_idle"]
-        return _compare(ratio, bounds["critical_busy_ratio"], bounds["min_busy_ratio"])
+        return _compare(ratio, CRITICAL_BUSY_RATIO, _BOUNDS["cpu_idle"]["min_busy_ratio"])
     return Rating.UNRATED
 
 
@@ -110,15 +112,14 @@ def _rate_memory(ratio: float, job: RatedJob) -> Rating:
     bounds = _BOUNDS["memory_over_requested"]
     if ratio >= _BOUNDS["memory_near_limit"]["min_used_ratio"]:
         return Rating.WARNING
-    rating = _compare(ratio, bounds["critical_used_ratio"], bounds["min_used_ratio"])
+    rating = _compare(ratio, CRITICAL_USED_RATIO, bounds["min_used_ratio"])
     if rating is Rating.FINE:
         return rating
     if job.state not in SETTLED_STATES:
         return Rating.UNRATED
     requested = job.requested_bytes
     is_little = requested is not None and (
-        requested <= bounds["free_bytes_per_core"] * (job.cpus or 0)
-        or requested * (1 - ratio) < bounds["min_unused_bytes"]
+        requested <= bounds["free_bytes_per_core"] * (job.cpus or 0) or requested * (1 - ratio) < LITTLE_BYTES
     )
     return Rating.FINE if is_little else rating
 

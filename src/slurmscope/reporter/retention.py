@@ -162,11 +162,8 @@ class ReporterSettings:
         60.0, "Interval between polls of accounting; a job is summarized two intervals after its end."
     )
     look_back: float = duration(7 * 86400.0, "How far back to read jobs when the archive is new.", parse=parse_seconds)
-    give_up: float = duration(
-        7 * 86400.0,
-        "How long after its end to measure a job again whose numbers Prometheus did not return.",
-        parse=parse_seconds,
-    )
+    give_up: float = 7 * 86400.0
+    """How long after its end a job is measured again whose numbers Prometheus did not return."""
     keep_curves: float = duration(
         365 * 86400.0,
         "How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",

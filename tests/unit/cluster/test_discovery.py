@@ -143,8 +143,8 @@ def test_without_a_file_none_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        {"sd.port": "0"},
-        {"sd.port": "70000"},
+        {"sd.file-filter": "port=0"},
+        {"sd.file-filter": "port=70000"},
         {"sd.file": "/tmp/nodes"},
         {"sd.file-filter": "x=1"},
         {"sd.file-filter": "x"},

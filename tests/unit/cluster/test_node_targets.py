@@ -19,7 +19,7 @@ NODES = (
 
 def groups(*query: tuple[str, str]) -> list[dict[str, Any]]:
     """Return what a request is answered."""
-    return list(json.loads(b"".join(write_targets(NODES, parse_selection(query, 9798)))))
+    return list(json.loads(b"".join(write_targets(NODES, parse_selection(query)))))
 
 
 def targets(*query: tuple[str, str]) -> list[object]:
@@ -79,7 +79,7 @@ def test_filters_select_nodes(query: list[tuple[str, str]], expected: list[str])
 )  # fmt: skip
 def test_what_is_no_filter_is_refused_in_one_sentence(query: tuple[str, str]) -> None:
     with pytest.raises(UnknownFilter) as caught:
-        parse_selection([query], 9798)
+        parse_selection([query])
     message = str(caught.value)
     assert message.endswith(".")
     assert len(message) < 300
@@ -88,4 +88,4 @@ def test_what_is_no_filter_is_refused_in_one_sentence(query: tuple[str, str]) ->
 
 def test_brackets_of_a_request_are_limited_however_often_the_filter_is_repeated() -> None:
     with pytest.raises(UnknownFilter, match="too many"):
-        parse_selection([("node", "a[1-2]")] * 33, 9798)
+        parse_selection([("node", "a[1-2]")] * 33)

@@ -46,7 +46,7 @@ def serve(options: ShareOptions) -> dict[str, Samples]:
 
 
 def test_accounts_are_shown_with_every_column() -> None:
-    served = serve(ShareOptions(user=False))
+    served = {name: each for name, each in serve(ShareOptions()).items() if not name.startswith("slurm_user_")}
 
     assert {
         "slurm_account_info": {("root", ""): 1, ("physics", "root"): 1},

@@ -237,7 +237,11 @@ def test_threshold_can_be_set() -> None:
 
     assert ["cpu_idle"] == [finding.rule for finding in judge(summary)]
     assert () == judge(summary, {"cpu_idle.min_busy_ratio": 0.7})
-    assert Severity.CRITICAL == judge(summary, {"cpu_idle.critical_busy_ratio": 1})[0].severity
+
+
+@pytest.mark.parametrize(("busy", "severity"), [(0.2, Severity.CRITICAL), (0.3, Severity.WARNING)])
+def test_less_than_a_quarter_of_the_cores_is_critical(busy: float, severity: Severity) -> None:
+    assert [severity] == [finding.severity for finding in judge(make_summary(busy=busy))]
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,13 @@ def test_without_settings_every_threshold_has_the_default_of_its_rule() -> None:
 
 def test_threshold_is_set_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "slurmscope.toml"
-    file.write_text("[rules.memory-over-requested]\nmin-used-ratio = 0.25\nmin-unused-bytes = 5\n")
+    file.write_text("[rules.memory-over-requested]\nmin-used-ratio = 0.25\nfree-bytes-per-core = 5\n")
 
     thresholds = thresholds_of(load(rule_sections(), flags={}, environment={}, files=[file]))
 
     assert (0.25, 5.0) == (
         thresholds["memory_over_requested.min_used_ratio"],
-        thresholds["memory_over_requested.min_unused_bytes"],
+        thresholds["memory_over_requested.free_bytes_per_core"],
     )
 
 
@@ -55,14 +55,14 @@ def test_only_numbers_are_thresholds(wrong: object) -> None:
 
 def test_threshold_may_have_a_unit() -> None:
     flags: dict[str, object] = {
-        "rules.memory-over-requested.min-unused-bytes": "2GiB",
+        "rules.memory-over-requested.free-bytes-per-core": "2GiB",
         "rules.too-short.min-run-seconds": "1m30s",
     }
 
     thresholds = thresholds_of(load(rule_sections(), flags=flags, environment={}))
 
     assert (2 * 2**30, 90.0) == (
-        thresholds["memory_over_requested.min_unused_bytes"],
+        thresholds["memory_over_requested.free_bytes_per_core"],
         thresholds["too_short.min_run_seconds"],
     )
 

@@ -39,6 +39,8 @@ SERIAL_CORES, SERIAL_PEAK_CORES = (0.85, 1.05), 1.5
 """A serial program keeps so many cores busy on average, and at most."""
 MIN_COMPARED_SECONDS = 60.0
 """Cores with less CPU time on average are not compared."""
+CRITICAL_BUSY_RATIO, CRITICAL_CORES, CRITICAL_IDLE_RATIO = 0.25, 8, 0.5
+"""Critical are less busy cores, a serial program with so many of them, and longer idle times at the end."""
 
 _WAITING_ADVICE = "Find out what the program waits for: files, the network, or other processes."
 _AFFINITY_ADVICE = (
@@ -77,7 +79,7 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
         numbers={"busy_ratio": ratio, "mean_cores": mean, "cores": float(cpus)}
         | ({"enough_cores": float(enough)} if enough else {}),
         suggestion=fewer_cores_line(summary, enough) if enough else "",
-        severity=Severity.CRITICAL if mean < values["critical_busy_ratio"] * requested else None,
+        severity=Severity.CRITICAL if mean < CRITICAL_BUSY_RATIO * requested else None,
         advice=_idle_advice(summary, requested) if requested == 1 or (is_known and not enough) else "",
         without=_with_cores(summary, enough) if enough else summary,
     )
@@ -168,7 +170,7 @@ def _core_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
-def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
+def _serial_code(summary: JobSummary, _values: Thresholds) -> Match | None:
     mean, peak = mean_cores(summary), peak_cores(summary)
     cpus = summary.record.cpus or 0
     if mean is None or has_gpus(summary) or requested_cores(summary) < 2 or summary.record.node_count > 1:
@@ -186,7 +188,7 @@ def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
         f"the program seems to compute in a single thread.{fewer_cores_sentence(summary, 1)}",
         numbers={"mean_cores": mean, "cores": float(cpus), "enough_cores": 1.0},
         suggestion=fewer_cores_line(summary, 1),
-        severity=Severity.CRITICAL if cpus >= values["critical_cores"] else None,
+        severity=Severity.CRITICAL if cpus >= CRITICAL_CORES else None,
         without=_with_cores(summary, 1),
     )
 
@@ -228,7 +230,7 @@ def _stopped_early(summary: JobSummary, values: Thresholds) -> Match | None:
         explanation=f"The job was idle for the last {format_seconds(tail)} {when}: "
         f"{format_ratio(ratio)} of its {format_seconds(summary.run_seconds)}.",
         numbers={"idle_seconds": tail, "idle_ratio": ratio},
-        severity=Severity.CRITICAL if ratio >= values["critical_idle_ratio"] or is_late else None,
+        severity=Severity.CRITICAL if ratio >= CRITICAL_IDLE_RATIO or is_late else None,
         without=_without_tail(summary, ratio),
     )
 
@@ -256,7 +258,6 @@ RULES = (
         check=_cpu_idle,
         thresholds=(
             Threshold("min_busy_ratio", "ratio", 0.8, "Report a job whose cores are busy for less than this share."),
-            Threshold("critical_busy_ratio", "ratio", 0.25, "Critical below this share."),
         ),
         explains=("core_imbalance", "memory_over_requested"),
     ),
@@ -292,7 +293,6 @@ RULES = (
         advice="A serial program does not get faster with more cores. Request one core, or run several instances as a "
         "job array.",
         check=_serial_code,
-        thresholds=(Threshold("critical_cores", "count", 8.0, "Critical from this many cores."),),
         explains=("cpu_idle", "cpu_uneven_over_time", "core_imbalance", "memory_over_requested"),
     ),
     Rule(
@@ -308,7 +308,6 @@ RULES = (
         thresholds=(
             Threshold("min_idle_seconds", "seconds", 600.0, "Ignore shorter idle times."),
             Threshold("min_idle_ratio", "ratio", 0.1, "Report jobs that were idle for this share of the run."),
-            Threshold("critical_idle_ratio", "ratio", 0.5, "Critical from this share."),
         ),
         explains=("cpu_idle", "cpu_uneven_over_time", "timed_out"),
     ),

@@ -7,6 +7,8 @@ from slurmscope.core.units import GIB, format_bytes, format_ratio, format_second
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds
 from slurmscope.jobs.summary import IoSummary, JobSummary
 
+MANY_FILES = 1000.0
+LEAST_SYSTEM_SECONDS = 60.0
 LARGE_CALL_BYTES = float(64 << 10)
 """With this much data in each call on average, the kernel copies data: that takes its time."""
 
@@ -29,7 +31,7 @@ def _scratch_unused(summary: JobSummary, values: Thresholds) -> Match | None:
 
 def _small_files(summary: JobSummary, values: Thresholds) -> Match | None:
     moved, files = _moved_bytes(summary.io), summary.io.peak_open_files
-    if moved is None or files is None or files < max(1.0, values["min_open_files"]):
+    if moved is None or files is None or files < MANY_FILES:
         return None
     if moved / files >= values["min_bytes_per_file"]:
         return None
@@ -76,7 +78,7 @@ def _kernel_time(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     calls = (io.reads or 0.0) + (io.writes or 0.0)
     ratio = cpu.system_seconds / max(1.0, cpu.user_seconds + cpu.system_seconds)
-    if cpu.system_seconds < values["min_system_seconds"] or ratio < values["min_system_ratio"]:
+    if cpu.system_seconds < LEAST_SYSTEM_SECONDS or ratio < values["min_system_ratio"]:
         return None
     if moved / max(1.0, calls) >= LARGE_CALL_BYTES:
         return None
@@ -99,7 +101,6 @@ RULES = (
         check=_small_files,
         min_run_seconds=0.0,
         thresholds=(
-            Threshold("min_open_files", "count", 1000.0, "Ignore jobs with fewer open files."),
             Threshold("min_bytes_per_file", "bytes", 5e6, "Report jobs that transfer less than this per file."),
         ),
         explains=("metadata_storm", "kernel_time"),
@@ -147,7 +148,6 @@ RULES = (
         min_run_seconds=60.0,
         thresholds=(
             Threshold("min_system_ratio", "ratio", 0.4, "Report jobs that spent this share of their CPU time there."),
-            Threshold("min_system_seconds", "seconds", 60.0, "Ignore less time in the kernel."),
         ),
     ),
     Rule(

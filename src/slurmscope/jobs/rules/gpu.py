@@ -16,9 +16,12 @@ from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thre
 from slurmscope.jobs.suggestions import fewer_gpus_line
 from slurmscope.jobs.summary import MIN_STUCK_SECONDS, GpuFault, JobSummary
 
+LARGE_MEMORY_BYTES = 32.0 * GIB
+"""A job that uses this much memory of each GPU may need them for that."""
+
 
 class Blame(enum.Enum):
-    """Where to look first."""
+    """What to check first."""
 
     APPLICATION = "application"
     HARDWARE = "hardware"
@@ -167,7 +170,7 @@ def _gpu_low(summary: JobSummary, values: Thresholds) -> Match | None:
     if utilization is None or utilization >= values["min_utilization_ratio"] or was_suspended(summary):
         return None
     requested, memory = summary.gpu.requested, summary.gpu.peak_memory_bytes
-    needs_memory = memory is not None and memory / requested >= values["large_memory_bytes"]
+    needs_memory = memory is not None and memory / requested >= LARGE_MEMORY_BYTES
     held = "" if memory is None else f" The job used up to {format_bytes(memory)} of GPU memory."
     return Match(
         explanation=f"{format_some(requested, 'GPU')} computed for {format_ratio(utilization)} of the time on average."
@@ -258,15 +261,7 @@ RULES = (
         advice="Feed the GPUs faster: more data loader workers (DataLoader(num_workers=8, pin_memory=True) in "
         "PyTorch), larger batches, data on fast storage. Or request fewer or smaller GPUs (--gpus=N), or a MIG slice.",
         check=_gpu_low,
-        thresholds=(
-            Threshold("min_utilization_ratio", "ratio", 0.25, "Report a lower mean utilization."),
-            Threshold(
-                "large_memory_bytes",
-                "bytes",
-                32.0 * GIB,
-                "Only info for a job that uses this much memory of each GPU: it may need them for that.",
-            ),
-        ),
+        thresholds=(Threshold("min_utilization_ratio", "ratio", 0.25, "Report a lower mean utilization."),),
     ),
     Rule(
         id="gpu_fault",

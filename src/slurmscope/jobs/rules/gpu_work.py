@@ -55,22 +55,18 @@ def _only_copies(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
-def _launch_bound(summary: JobSummary, values: Thresholds) -> Match | None:  # noqa: ARG001 - as all rules
-    match, rate = _match_without_work(summary, BUSY_RATIO, NO_WORK_RATIO), _pcie_rate(summary)
+def _launch_bound(summary: JobSummary, values: Thresholds) -> Match | None:
+    match, rate = _busy_without_work(summary, values), _pcie_rate(summary)
     if match is None or rate is None or rate < LAUNCHES_BYTES_PER_SECOND:
         return None
     return replace(match, numbers={**match.numbers, "pcie_bytes_per_second": rate})
 
 
-def _busy_without_work(summary: JobSummary, values: Thresholds) -> Match | None:
-    return _match_without_work(summary, values["min_busy_ratio"], values["max_sm_ratio"])
-
-
-def _match_without_work(summary: JobSummary, min_busy_ratio: float, max_sm_ratio: float) -> Match | None:
+def _busy_without_work(summary: JobSummary, _values: Thresholds) -> Match | None:
     work = _work(summary)
     if work.busy_ratio is None or work.sm_ratio is None:
         return None
-    if work.busy_ratio < min_busy_ratio or work.sm_ratio >= max_sm_ratio:
+    if work.busy_ratio < BUSY_RATIO or work.sm_ratio >= NO_WORK_RATIO:
         return None
     return Match(
         explanation=f"A kernel was running for {format_ratio(work.busy_ratio)} of the time, but on average only "
@@ -156,7 +152,7 @@ def _unused_memory(summary: JobSummary, values: Thresholds) -> Match | None:
     ratio, peak = gpu.mean_utilization, gpu.peak_memory_bytes
     if gpu.requested <= 0 or not gpu.coverage.is_good or ratio is None or peak is None:
         return None
-    if ratio >= values["max_utilization_ratio"] or peak / gpu.requested < values["min_memory_bytes"]:
+    if ratio >= NO_WORK_RATIO or peak / gpu.requested < values["min_memory_bytes"]:
         return None
     return Match(
         explanation=f"The job held up to {format_bytes(peak)} of GPU memory, but the GPUs were busy for only "
@@ -237,12 +233,6 @@ RULES = (
         "are far too small. py-spy dump --pid PID shows where each process is. Put more work into each kernel: larger "
         'batches, or torch.compile(model, mode="reduce-overhead"), which uses CUDA graphs.',
         check=_busy_without_work,
-        thresholds=(
-            Threshold("min_busy_ratio", "ratio", BUSY_RATIO, "Report GPUs that are busy for at least this share."),
-            Threshold(
-                "max_sm_ratio", "ratio", NO_WORK_RATIO, "And whose multiprocessors work for less than this share."
-            ),
-        ),
         replaces=("gpu_starved",),
     ),
     Rule(
@@ -282,7 +272,6 @@ RULES = (
         "interactive session that is not needed any more should be ended: scancel JOBID.",
         check=_unused_memory,
         thresholds=(
-            Threshold("max_utilization_ratio", "ratio", 0.02, "Report a lower mean utilization."),
             Threshold(
                 "min_memory_bytes",
                 "bytes",

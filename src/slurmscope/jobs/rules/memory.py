@@ -43,6 +43,10 @@ from slurmscope.jobs.suggestions import (
 from slurmscope.jobs.summary import JobSummary
 
 MIN_GROWTH_RATIO = 1.3
+CRITICAL_USED_RATIO, RISKY_USED_RATIO = 0.1, 0.5
+"""It is critical to use less of the request, and a risk to grow beyond the second share of it."""
+LITTLE_BYTES = float(GIB)
+"""Less memory than this is not worth a finding."""
 MIN_TMPFS_RATIO = 0.3
 """Shared memory is mentioned from this share of the needed memory on."""
 
@@ -64,7 +68,7 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
     if summary.record.options.get("exclusive") == "":
         return None
     is_default = requested <= values["free_bytes_per_core"] * (summary.record.cpus or 0)
-    if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < values["min_unused_bytes"]:
+    if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < LITTLE_BYTES:
         return None
     numbers = {"requested_bytes": requested, "peak_bytes": peak, "used_ratio": peak / requested}
     if not is_memory_measured(summary.memory):
@@ -85,7 +89,7 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
         numbers=numbers,
         suggestion=suggestion,
         advice=uneven if is_complete else _UNFINISHED_ADVICE,
-        severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * requested else None,
+        severity=Severity.CRITICAL if peak < CRITICAL_USED_RATIO * requested else None,
     )
 
 
@@ -231,9 +235,9 @@ def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
     growth, peak = memory.growth_ratio, memory.working_peak_bytes
     if growth is None or peak is None or not memory.coverage.is_good:
         return None
-    if growth < values["min_growth_ratio"] or peak < values["min_peak_bytes"]:
+    if growth < values["min_growth_ratio"] or peak < LITTLE_BYTES:
         return None
-    is_risky = memory.requested_bytes is not None and peak >= values["warning_used_ratio"] * memory.requested_bytes
+    is_risky = memory.requested_bytes is not None and peak >= RISKY_USED_RATIO * memory.requested_bytes
     when = "At its end the job used" if summary.record.has_ended else "The job now uses"
     return Match(
         explanation=f"{when} {format_count(growth)} times as much memory as in the middle of its run. "
@@ -270,8 +274,6 @@ RULES = (
         thresholds=(
             # Older tools mean to warn below 90 %. The margin of a fifth that we suggest would then be too much.
             Threshold("min_used_ratio", "ratio", 0.5, "Report jobs that needed less than this share of the request."),
-            Threshold("critical_used_ratio", "ratio", 0.1, "Critical below this share."),
-            Threshold("min_unused_bytes", "bytes", float(GIB), "Ignore less unused memory."),
             Threshold(
                 "free_bytes_per_core",
                 "bytes",
@@ -321,8 +323,6 @@ RULES = (
                 MIN_GROWTH_RATIO,
                 "Report jobs whose memory in the last tenth of the run is this many times that of the middle.",
             ),
-            Threshold("min_peak_bytes", "bytes", float(GIB), "Ignore jobs with a lower peak."),
-            Threshold("warning_used_ratio", "ratio", 0.5, "Warning from this share of the requested memory."),
         ),
     ),
     Rule(

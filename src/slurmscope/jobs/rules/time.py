@@ -15,6 +15,10 @@ from slurmscope.jobs.suggestions import (
 )
 from slurmscope.jobs.summary import JobSummary
 
+WARNING_USED_RATIO = 0.1
+STUCK_RATIO = 0.1
+"""A job that was idle for this last share of its run hung: more time does not help it."""
+
 _STUCK_ADVICE = (
     "Find out what the program waited for before requesting more time: the end of its output shows how far it got."
 )
@@ -36,14 +40,14 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
         f"({format_ratio(ratio)}).",
         numbers={"limit_seconds": limit, "run_seconds": run_seconds, "used_ratio": ratio},
         suggestion=time_line(enough) if is_worthwhile(limit, enough) else "",
-        severity=Severity.WARNING if ratio < values["warning_used_ratio"] else None,
+        severity=Severity.WARNING if ratio < WARNING_USED_RATIO else None,
     )
 
 
-def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
+def _timed_out(summary: JobSummary, _values: Thresholds) -> Match | None:
     if summary.record.state != "TIMEOUT":
         return None
-    limit, idle_seconds = summary.time.requested, _stuck_seconds(summary, values["stuck_ratio"])
+    limit, idle_seconds = summary.time.requested, _stuck_seconds(summary)
     after = f" after {format_seconds(limit)}" if limit else ""
     enough = time_line(suggest_time_seconds(max(limit, summary.run_seconds))) if limit else ""
     stuck = f" It had been idle for the last {format_seconds(idle_seconds)}." if idle_seconds else ""
@@ -57,14 +61,15 @@ def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
     )
 
 
-def _stuck_seconds(summary: JobSummary, stuck_ratio: float) -> float:
+def _stuck_seconds(summary: JobSummary) -> float:
     """Return for how long a job that hung was idle before its end; 0 if it did not hang."""
     tail = summary.cpu.idle_tail_seconds
-    if tail is None or was_suspended(summary) or not tail >= stuck_ratio * summary.run_seconds > 0:
+    if tail is None or was_suspended(summary) or not tail >= STUCK_RATIO * summary.run_seconds > 0:
         return 0.0
     return tail
 
 
+LEAST_LOST_SECONDS = 1800.0
 LOST_STATES = frozenset({"TIMEOUT", "DEADLINE", "NODE_FAIL", "PREEMPTED", "FAILED", "OUT_OF_MEMORY"})
 FASTER = 4
 MOST_WRITING_RATIO = 0.05
@@ -75,7 +80,7 @@ def _lost_since_checkpoint(summary: JobSummary, values: Thresholds) -> Match | N
     if checkpoints is None or summary.record.state not in LOST_STATES or not cpus or was_suspended(summary):
         return None
     lost = summary.end_seconds - checkpoints.last_seconds
-    if lost < values["min_lost_seconds"] or lost * cpus < values["min_lost_core_seconds"]:
+    if lost < LEAST_LOST_SECONDS or lost * cpus < values["min_lost_core_seconds"]:
         return None
     return Match(
         explanation=f"It seems to have written {checkpoints.number:,} checkpoints, one every "
@@ -122,14 +127,6 @@ RULES = (
         advice="Request more time, or let the program write checkpoints, so that the next job can continue from there.",
         check=_timed_out,
         min_run_seconds=0.0,
-        thresholds=(
-            Threshold(
-                "stuck_ratio",
-                "ratio",
-                0.1,
-                "Do not suggest more time for a job that was idle for this last share of its run.",
-            ),
-        ),
     ),
     Rule(
         id="lost_since_checkpoint",
@@ -140,10 +137,7 @@ RULES = (
         advice="Write checkpoints more often, and one when Slurm announces the end of the job "
         "(#SBATCH --signal=B:USR1@300).",
         check=_lost_since_checkpoint,
-        thresholds=(
-            Threshold("min_lost_seconds", "seconds", 1800.0, "Ignore jobs that lost less time."),
-            Threshold("min_lost_core_seconds", "seconds", 36_000.0, "Ignore jobs that lost less CPU time."),
-        ),
+        thresholds=(Threshold("min_lost_core_seconds", "seconds", 36_000.0, "Ignore jobs that lost less CPU time."),),
     ),
     Rule(
         id="time_over_requested",
@@ -156,7 +150,6 @@ RULES = (
         min_run_seconds=900.0,
         thresholds=(
             Threshold("min_used_ratio", "ratio", 0.5, "Report jobs that used less than this share of their limit."),
-            Threshold("warning_used_ratio", "ratio", 0.1, "Warning below this share."),
             Threshold("min_unused_seconds", "seconds", 3600.0, "Ignore less unused time."),
         ),
     ),
