@@ -57,7 +57,7 @@ lowest: ## Unit tests with the lowest releases of packages that pyproject.toml a
 grafana: setup-test ## Check the dashboards against the types that Grafana publishes
 	@$(BIN)/python -m scripts.grafana_types
 
-bench: setup-test ## Measure the promises about speed, side by side in one run
+bench: setup-test ## Measure speed and cost against targets, side by side in one run
 	$(BIN)/python -m bench
 
 lab: setup-test ## Start a real Slurm cluster on this machine

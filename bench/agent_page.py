@@ -45,7 +45,7 @@ AT_MS = 1_700_000_000_000
 
 
 def main() -> int:
-    """Print the figures of each profile and return 1 when a promise is broken."""
+    """Print the figures of each profile and return 1 when a target is missed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         groups = stack.enter_context(run_sleeping(folder, PROCESSES, JOBS))

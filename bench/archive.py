@@ -67,12 +67,12 @@ class Bench:
 
     @property
     def list_limit(self) -> float:
-        """Return the promise of a page, in references."""
+        """Return the target of a page, in references."""
         return LIST_LIMIT if self.jobs <= JOBS_COUNT else LARGE_LIMITS[self.archive.database.dialect]
 
     @property
     def retention_limit(self) -> float:
-        """Return the promise of deleting 10,000 jobs, in references."""
+        """Return the target of deleting 10,000 jobs, in references."""
         return RETENTION_LIMIT if self.jobs <= JOBS_COUNT else LARGE_RETENTION_LIMIT
 
 
@@ -257,7 +257,7 @@ def _judge_retention(bench: Bench) -> bool:
     deleted = bench.archive.delete_jobs(before)
     took = time.perf_counter() - started
     print(f"retention: {deleted} jobs deleted, {deleted / took:.0f} a second")
-    enough = judge("jobs deleted by one call", str(deleted), "at least 1", is_kept=deleted > 0)
+    enough = judge("jobs deleted by one call", str(deleted), "at least 1", is_met=deleted > 0)
     return enough and judge_seconds(
         "retention of 10,000 jobs", took * 10_000 / deleted, bench.retention_limit, reference
     )

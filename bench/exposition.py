@@ -23,23 +23,23 @@ from slurmscope.metrics.write import Format, end, write
 
 METRICS = 10
 ROUNDS = 3
-RATIO_PROMISE = 10
-GROWTH_PROMISE_MB = 10
-TOTAL_PROMISE_MB = 150
+RATIO_TARGET = 10
+GROWTH_TARGET_MB = 10
+TOTAL_TARGET_MB = 150
 MEGABYTE = 1e6
 
 
 def main() -> int:
-    """Print every figure beside its promise and return 1 when one is broken."""
-    is_kept = [
+    """Print every figure with its target and return 1 when one is missed."""
+    is_met = [
         _compare(METRICS, 10_000),
         _compare_growth(METRICS, 10_000),
         _compare_growth(1, 100_000),
         _measure_total(),
     ]
-    # The worst case, printed without a promise: no label set appears twice.
+    # The worst case, printed without a target: no label set appears twice.
     _compare(1, 100_000)
-    return 0 if all(is_kept) else 1
+    return 0 if all(is_met) else 1
 
 
 def _compare(metrics: int, rows: int) -> bool:
@@ -51,11 +51,11 @@ def _compare(metrics: int, rows: int) -> bool:
         lambda: _page_size(guard, families, Format.OPENMETRICS),
     )
     what = f"exposition {metrics * rows} samples" if metrics > 1 else f"exposition {rows} samples of one metric"
-    promise = f" (promise: at least {RATIO_PROMISE})" if metrics > 1 else ""
+    target = f" (target: at least {RATIO_TARGET})" if metrics > 1 else ""
     for name, seconds in (("", text), (" OpenMetrics", openmetrics)):
         figures = f"prometheus_client {library:.2f} s, slurmscope{name} {seconds:.3f} s, ratio {library / seconds:.1f}"
-        print(f"{what}: {figures}{promise}")
-    return library >= RATIO_PROMISE * max(text, openmetrics)
+        print(f"{what}: {figures}{target}")
+    return library >= RATIO_TARGET * max(text, openmetrics)
 
 
 def _compare_growth(metrics: int, rows: int) -> bool:
@@ -64,18 +64,18 @@ def _compare_growth(metrics: int, rows: int) -> bool:
     openmetrics, _, _ = _measured("openmetrics", metrics, rows)
     print(
         f"memory growth {metrics} x {rows} samples: prometheus_client {library:.1f} MB, slurmscope {text:.1f} MB,"
-        f" OpenMetrics {openmetrics:.1f} MB (promise: under {GROWTH_PROMISE_MB})"
+        f" OpenMetrics {openmetrics:.1f} MB (target: under {GROWTH_TARGET_MB})"
     )
-    return max(text, openmetrics) < GROWTH_PROMISE_MB
+    return max(text, openmetrics) < GROWTH_TARGET_MB
 
 
 def _measure_total() -> bool:
     growth, total, seconds = _measured("text", METRICS, 100_000)
     print(
         f"memory {METRICS} x 100000 samples: {total:.1f} MB in all, of which {growth:.1f} MB for the page,"
-        f" {seconds:.2f} s of CPU (promise: under {TOTAL_PROMISE_MB} MB)"
+        f" {seconds:.2f} s of CPU (target: under {TOTAL_TARGET_MB} MB)"
     )
-    return total < TOTAL_PROMISE_MB
+    return total < TOTAL_TARGET_MB
 
 
 def _families(metrics: int, rows: int) -> list[Family]:

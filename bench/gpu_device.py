@@ -67,7 +67,7 @@ class Trial:
             try:
                 step()
             except Exception as error:  # noqa: BLE001 - the other checks must go on
-                self._table.add("this check", f"{type(error).__name__}: {error}", "no exception", is_kept=False)
+                self._table.add("this check", f"{type(error).__name__}: {error}", "no exception", is_met=False)
             self._table.note(f"[{time.monotonic() - began:.0f} s]")
         self._cost(nvidia_smi)
 
@@ -132,7 +132,7 @@ class Trial:
         self._compare_energy(duty, pages, metered.result(), job.number)
         held = pages[1.0][-1].get("jobs_gpu_held_memory_bytes", slurm_job=job.number)
         self._table.add(
-            f"memory of job {job.number}", f"{held}", f"NVML {memory}", is_kept=held is not None and held == memory
+            f"memory of job {job.number}", f"{held}", f"NVML {memory}", is_met=held is not None and held == memory
         )
         if duty == 1:
             self._compare_products(pages[1.0], job.number, "bf16")
@@ -187,9 +187,9 @@ class Trial:
             ):
                 ours = rate(found, name, **_GPU_0, **labels)
                 text = "absent" if ours is None else f"{ours:.1f} W"
-                is_kept = ours is not None and abs(ours - watts) <= ENERGY_RATIO * watts
+                is_met = ours is not None and abs(ours - watts) <= ENERGY_RATIO * watts
                 what = f"energy at {duty:.0%}, every {interval:g} s, {name.split('_')[0]}"
-                self._table.add(what, text, f"NVML {watts:.1f} W, within 1 %", is_kept=is_kept)
+                self._table.add(what, text, f"NVML {watts:.1f} W, within 1 %", is_met=is_met)
         last = pages[5.0][-1]
         total, parts = (
             last.get("slurm_node_energy_joules_total"),
@@ -197,20 +197,20 @@ class Trial:
         )
         if total is not None and None not in parts:
             found_sum = sum(part or 0.0 for part in parts)
-            is_kept = abs(found_sum - total) <= 1e-6 * max(1.0, total)
-            self._table.add("node energy: jobs and idle", f"{found_sum:.3f} J", f"meter {total:.3f} J", is_kept=is_kept)
+            is_met = abs(found_sum - total) <= 1e-6 * max(1.0, total)
+            self._table.add("node energy: jobs and idle", f"{found_sum:.3f} J", f"meter {total:.3f} J", is_met=is_met)
 
     def _compare_products(self, pages: list[Page], number: str, kind: str) -> None:
         tensor = rate(pages, "jobs_gpu_tensor_active_seconds_total", slurm_job=number)
         fp32 = rate(pages, "jobs_gpu_pipe_active_seconds_total", slurm_job=number, pipe="fp32")
         sm = rate(pages, "jobs_gpu_sm_active_seconds_total", slurm_job=number)
         is_tensor = kind == "bf16"
-        is_kept = None not in (tensor, fp32) and (
+        is_met = None not in (tensor, fp32) and (
             (tensor or 0) > 0.7 and (fp32 or 0) < 0.05 if is_tensor else (tensor or 0) < 0.01 and (fp32 or 0) > 0.5
         )
         wanted = "tensor above 70 %, fp32 below 5 %" if is_tensor else "tensor below 1 %, fp32 above 50 %"
         text = f"tensor {_percent(tensor)}, fp32 {_percent(fp32)}, SM {_percent(sm)}"
-        self._table.add(f"{kind} matrix products", text, wanted, is_kept=is_kept)
+        self._table.add(f"{kind} matrix products", text, wanted, is_met=is_met)
 
     def _fp32(self) -> None:
         job = self._load("fp32")
@@ -230,8 +230,8 @@ class Trial:
         sm = rate(pages, "jobs_gpu_sm_active_seconds_total", slurm_job=job.number)
         text = f"PCIe {received / 1e9:.1f} GB/s, SM {_percent(sm)}"
         # What goes over the bus has headers: a few percent more than the data.
-        is_kept = sm is not None and sm < 0.01 and truth * 0.95 <= received <= truth * 1.25
-        self._table.add("copies from the host", text, f"copied {truth / 1e9:.1f} GB/s, SM below 1 %", is_kept=is_kept)
+        is_met = sm is not None and sm < 0.01 and truth * 0.95 <= received <= truth * 1.25
+        self._table.add("copies from the host", text, f"copied {truth / 1e9:.1f} GB/s, SM below 1 %", is_met=is_met)
 
     def _shared(self) -> None:
         jobs = [self._load("first of two"), self._load("second of two")]
@@ -252,7 +252,7 @@ class Trial:
             self._table.near(f"two jobs every {interval:g} s: GPU", whole, share_of(bursts, window))
         last = pages[1.0][-1]
         marks = [last.get("jobs_gpu_counters_estimated", slurm_job=job.number) for job in jobs]
-        self._table.add("two jobs: marked as estimated", f"{marks}", "[1.0, 1.0]", is_kept=marks == [1.0, 1.0])
+        self._table.add("two jobs: marked as estimated", f"{marks}", "[1.0, 1.0]", is_met=marks == [1.0, 1.0])
         for job in jobs:
             held = last.get("jobs_gpu_held_memory_bytes", slurm_job=job.number)
             truth = memory.get(job.process.pid)
@@ -260,7 +260,7 @@ class Trial:
                 f"two jobs: memory of {job.number}",
                 f"{held}",
                 f"NVML {truth}",
-                is_kept=held is not None and held == truth,
+                is_met=held is not None and held == truth,
             )
 
     def _report(self, name: str, *commands: str) -> tuple[dict[str, Any], Job, list[dict[str, Any]]]:
@@ -279,11 +279,9 @@ class Trial:
         spin, idle = (next(one for one in done if one["command"].startswith(name)) for name in ("spin", "idle"))
         (gpu,) = report["summary"]["gpu"]["devices"]
         seconds, truth = gpu["stuck_seconds"], spin["ended"] - spin["began"]
-        is_kept = seconds is not None and abs(seconds - truth) <= 4
+        is_met = seconds is not None and abs(seconds - truth) <= 4
         text = f"stuck for {seconds} s of {report['summary']['run_seconds']:.0f} s"
-        self._table.add(
-            "spinner and idle notebook, run", text, f"only the {truth:.1f} s of the spinner", is_kept=is_kept
-        )
+        self._table.add("spinner and idle notebook, run", text, f"only the {truth:.1f} s of the spinner", is_met=is_met)
         for name, load in (("idle notebook", idle), ("spinner", spin)):
             found = [page for page in pages if load["began"] + 3 < page.at < load["ended"] - 1]
             shares = [
@@ -291,9 +289,9 @@ class Trial:
             ]
             watts = rate(found, "jobs_gpu_energy_joules_total", slurm_job=job.number)
             busy, sm = (-1.0 if share is None else share for share in shares)
-            is_kept = (busy >= 0.95 and 0 <= sm < 0.02) if name == "spinner" else 0 <= busy < 0.02
+            is_met = (busy >= 0.95 and 0 <= sm < 0.02) if name == "spinner" else 0 <= busy < 0.02
             text = f"busy {busy:.2%}, SM {sm:.2%}, {watts or 0:.0f} W"
-            self._table.add(f"{name}, agent", text, "stuck is busy from 95 %, SM below 2 %", is_kept=is_kept)
+            self._table.add(f"{name}, agent", text, "stuck is busy from 95 %, SM below 2 %", is_met=is_met)
 
     def _training(self) -> None:
         reports, steps, busy = [], [], []
@@ -312,10 +310,10 @@ class Trial:
             self._table.note(f"training {precision}: {count} steps; run: {shown}; agent while it trains: busy {agent}")
         advice = found[0].get("gpu_tensor_unused", {}).get("advice", "")
         self._table.add("training in FP32", advice or f"findings {list(found[0])}", "names the line",
-                        is_kept="set_float32_matmul_precision" in advice)  # fmt: skip
+                        is_met="set_float32_matmul_precision" in advice)  # fmt: skip
         text = f"{steps[1] / max(1, steps[0]):.2f} times the steps; findings {list(found[1])}"
         self._table.add("training in bf16", text, "faster, finding gone",
-                        is_kept=steps[1] > 1.2 * steps[0] and "gpu_tensor_unused" not in found[1])  # fmt: skip
+                        is_met=steps[1] > 1.2 * steps[0] and "gpu_tensor_unused" not in found[1])  # fmt: skip
         files = [str(self._folder / f"training-{precision}.json") for precision in ("fp32", "bf16")]
         subprocess.run([sys.executable, "-m", "slurmscope", "compare", *files], check=False)
 
@@ -327,9 +325,9 @@ class Trial:
             text = (
                 f"{spent / MINUTE:.3%} of a core, {each * 1000:.1f} ms a reading, {memory[0]:.0f} + {memory[1]:.0f} MB"
             )
-            is_kept = spent / MINUTE < 0.01 if agent.interval >= 15 else each < nvidia_smi or agent.interval > 1
+            is_met = spent / MINUTE < 0.01 if agent.interval >= 15 else each < nvidia_smi or agent.interval > 1
             limit = f"nvidia-smi {nvidia_smi * 1000:.1f} ms a reading"
-            self._table.add(f"agent and child every {agent.interval:g} s", text, limit, is_kept=is_kept)
+            self._table.add(f"agent and child every {agent.interval:g} s", text, limit, is_met=is_met)
 
 
 def _percent(share: float | None) -> str:

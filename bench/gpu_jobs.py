@@ -33,15 +33,15 @@ class Table:
 
     rows: list[tuple[str, str, str, bool]] = field(default_factory=list)
 
-    def add(self, what: str, found: str, expected: str, *, is_kept: bool) -> None:
-        self.rows.append((what, found, expected, is_kept))
-        print(f"{'PASS' if is_kept else 'FAIL'}  {what}: {found} ({expected})", flush=True)
+    def add(self, what: str, found: str, expected: str, *, is_met: bool) -> None:
+        self.rows.append((what, found, expected, is_met))
+        print(f"{'PASS' if is_met else 'FAIL'}  {what}: {found} ({expected})", flush=True)
 
     def near(self, what: str, found: float | None, truth: float, most: float = POINTS) -> None:
         """Compare two shares."""
         text = "absent" if found is None else f"{found:.2%}"
-        is_kept = found is not None and abs(found - truth) <= most
-        self.add(what, text, f"truth {truth:.2%}, within {most:.1%}", is_kept=is_kept)
+        is_met = found is not None and abs(found - truth) <= most
+        self.add(what, text, f"truth {truth:.2%}, within {most:.1%}", is_met=is_met)
 
     def note(self, text: str) -> None:
         print(f"      {text}", flush=True)

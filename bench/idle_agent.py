@@ -43,14 +43,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         prefix = (*NAMESPACE, "sh", "-c", SLEEP.format(count=SLEEPERS), folder) if os.geteuid() == 0 else ()
         share, bare = _shares(prefix, folder)
-    is_kept = judge_ratio(
+    is_met = judge_ratio(
         "idle node agent without cgroups and jobs",
         f"{share:.4%} of a core at a load of {os.getloadavg()[0]:.1f}",
         share / bare,
         RATIO_LIMIT,
         f"a bare process that polls every {QUIET_POLL_SECONDS} s, {bare:.4%}",
     )
-    return 0 if is_kept else 1
+    return 0 if is_met else 1
 
 
 def _shares(prefix: Sequence[str], empty: str) -> tuple[float, float]:

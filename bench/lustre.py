@@ -48,9 +48,9 @@ def main() -> int:
             "memory for them",
             f"{peak_mb:.0f} MB, an answer of {len(answer.body) / 1e6:.1f} MB",
             f"at most {MEMORY_LIMIT_MB:.0f} MB",
-            is_kept=peak_mb <= MEMORY_LIMIT_MB,
+            is_met=peak_mb <= MEMORY_LIMIT_MB,
         ),
-        judge("samples on the page", f"{samples:,}", f"at most {PAGE_LIMIT:,}", is_kept=samples <= PAGE_LIMIT),
+        judge("samples on the page", f"{samples:,}", f"at most {PAGE_LIMIT:,}", is_met=samples <= PAGE_LIMIT),
     ]
     return 0 if all(kept) else 1
 

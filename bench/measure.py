@@ -103,20 +103,20 @@ def _reference() -> int:
     return len(sums)
 
 
-def judge(what: str, figure: str, promise: str, *, is_kept: bool) -> bool:
-    """Print a figure beside its promise, and return whether it is kept."""
-    print(f"{what}: {figure} (promise: {promise}{'' if is_kept else ', BROKEN'})")
-    return is_kept
+def judge(what: str, figure: str, target: str, *, is_met: bool) -> bool:
+    """Print a figure with its target, and return whether it is met."""
+    print(f"{what}: {figure} (target: {target}{'' if is_met else ', MISSED'})")
+    return is_met
 
 
 def judge_ratio(what: str, figure: str, ratio: float, limit: float, of: str) -> bool:
     """Print a figure as a ratio to something measured in the same run, and return whether it is within its limit."""
-    return judge(what, f"{figure}, {ratio:.3g} of {of}", f"at most {limit:g}", is_kept=ratio <= limit)
+    return judge(what, f"{figure}, {ratio:.3g} of {of}", f"at most {limit:g}", is_met=ratio <= limit)
 
 
 def judge_seconds(what: str, seconds: float, limit: float, reference: float) -> bool:
     """Print seconds as a number of references, and return whether they are within their limit."""
     figure = f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
     ratio = seconds / reference
-    promise = f"at most {limit:g} references, one takes {reference * 1000:.0f} ms now"
-    return judge(what, f"{figure}, {ratio:.2f} references", promise, is_kept=ratio <= limit)
+    target = f"at most {limit:g} references, one takes {reference * 1000:.0f} ms now"
+    return judge(what, f"{figure}, {ratio:.2f} references", target, is_met=ratio <= limit)

@@ -84,14 +84,14 @@ def _judge_working(job: JobUse, pid: int) -> bool:
     print(f"communicators: {second.jobs.get(KEY)}")
     print(f"operations: {first.operations().get(KEY)}, a second later {second.operations().get(KEY)}")
     is_right = second.queries == {"ok": 1} and set(ranks) == {(0, pid, False)} and set(missing) == {0}
-    return judge("a program that works", f"{second.queries}", "its rank, PID, no error, none missing", is_kept=is_right)
+    return judge("a program that works", f"{second.queries}", "its rank, PID, no error, none missing", is_met=is_right)
 
 
 def _judge_other_user(job: JobUse) -> bool:
     other = JobUse(key=job.key, uid=(job.uid or 0) + 1, pids=job.pids)
     state = query(other)
     is_right = state.queries == {"other_user": 1} and not state.jobs
-    return judge("a service of another user", f"{state.queries}", "other_user, nothing known", is_kept=is_right)
+    return judge("a service of another user", f"{state.queries}", "other_user, nothing known", is_met=is_right)
 
 
 def _judge_stopped(job: JobUse, program: subprocess.Popen[str]) -> bool:
@@ -99,13 +99,13 @@ def _judge_stopped(job: JobUse, program: subprocess.Popen[str]) -> bool:
     state = _timed(lambda: query(job, timeout_seconds=5.0))
     program.send_signal(signal.SIGCONT)
     is_right = state.queries == {"timeout": 1} and not state.jobs
-    return judge("a stopped program", f"{state.queries}", "timeout, nothing known", is_kept=is_right)
+    return judge("a stopped program", f"{state.queries}", "timeout, nothing known", is_met=is_right)
 
 
 def _judge_gone(job: JobUse) -> bool:
     state = query(job)
     is_right = state.queries == {"no_service": 1}
-    return judge("a program that has ended", f"{state.queries}", "no_service", is_kept=is_right)
+    return judge("a program that has ended", f"{state.queries}", "no_service", is_met=is_right)
 
 
 def _timed(work: Callable[[], RasState]) -> RasState:

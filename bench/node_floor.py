@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
 
 
 def main() -> int:
-    """Print the figures and return 1 when a promise is broken."""
+    """Print the figures and return 1 when a target is missed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         groups = stack.enter_context(run_sleeping(folder, PROCESSES, JOBS))
@@ -257,5 +257,5 @@ def judge_memory(root: Path, folder: Path) -> bool:
             resident = resident_bytes_of(pid)
     limit = f"at most {MEMORY_LIMIT_BYTES / 1e6:.0f} MB"
     return judge(
-        "memory of an agent with these jobs", f"{resident / 1e6:.1f} MB", limit, is_kept=resident <= MEMORY_LIMIT_BYTES
+        "memory of an agent with these jobs", f"{resident / 1e6:.1f} MB", limit, is_met=resident <= MEMORY_LIMIT_BYTES
     )

@@ -64,7 +64,7 @@ Ask = Callable[[random.Random], tuple[str, str]]
 
 
 def main(argv: Sequence[str] = ()) -> int:
-    """Print every figure beside its promise and return 1 when one is broken."""
+    """Print every figure with its target and return 1 when one is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench portal")
     parser.add_argument("--database", choices=DATABASES, default="sqlite")
     parser.add_argument("--jobs", type=int, default=JOBS_COUNT)
@@ -74,9 +74,9 @@ def main(argv: Sequence[str] = ()) -> int:
         _record_day(Path(folder), now - DAY_SECONDS)
         _fill_archive(archive, given.jobs, now)
         with _running_portal(Path(folder), now - DAY_SECONDS, archive.database.settings) as (pid, port):
-            is_kept = [_judge_job(pid, port), _judge_lists(pid, port), _judge_pages(pid, port), _judge_pdf(port)]
+            is_met = [_judge_job(pid, port), _judge_lists(pid, port), _judge_pages(pid, port), _judge_pdf(port)]
             print(f"portal: {resident_bytes_of(pid) / 1e6:.0f} MB resident")
-    return 0 if all(is_kept) else 1
+    return 0 if all(is_met) else 1
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float:
@@ -202,7 +202,7 @@ def _waits(pid: int) -> dict[str, int]:
     """Return by thread for how many nanoseconds it could have run, had there been a core.
 
     A reference is CPU time and does not include it: where this is much, the machine was busy with other things,
-    and a broken promise means little.
+    and a missed target means little.
     """
     waits: dict[str, int] = {}
     for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):

@@ -30,19 +30,19 @@ from slurmscope.node.procfs.reader import ProcessReader
 PROCESSES = 2000
 GROUPS = 64
 ROUNDS = 15
-PS_PROMISE = 0.4
-PSUTIL_PROMISE = 0.25
+PS_TARGET = 0.4
+PSUTIL_TARGET = 0.25
 LONGEST_SECONDS = 300
 PS = ("ps", "-e", "--no-header", "-o", "pid:8,pgid:8,user:16,comm:16,pcpu:5,pmem:5")
 
 
 def main() -> int:
-    """Print both ratios and return 1 when a promise is broken."""
+    """Print both ratios and return 1 when a target is missed."""
     reader = ProcessReader(Path("/proc"))
     with tempfile.TemporaryDirectory() as folder, run_sleeping(Path(folder), PROCESSES, GROUPS) as groups:
-        is_kept = [_compare_with_ps(reader), _compare_with_psutil(reader, groups)]
+        is_met = [_compare_with_ps(reader), _compare_with_psutil(reader, groups)]
     reader.close()
-    return 0 if all(is_kept) else 1
+    return 0 if all(is_met) else 1
 
 
 def _compare_with_ps(reader: ProcessReader) -> bool:
@@ -58,9 +58,9 @@ def _compare_with_ps(reader: ProcessReader) -> bool:
         _ps_seconds,
     )
     figures = f"ps {ps * 1000:.0f} ms, slurmscope {again * 1000:.0f} ms, ratio {again / ps:.2f}"
-    print(f"process groups of {PROCESSES} processes: {figures} (promise: at most {PS_PROMISE})")
+    print(f"process groups of {PROCESSES} processes: {figures} (target: at most {PS_TARGET})")
     print(f"the same, read for the first time: {first * 1000:.0f} ms, ratio {first / ps:.2f}")
-    return again <= PS_PROMISE * ps
+    return again <= PS_TARGET * ps
 
 
 def _compare_with_psutil(reader: ProcessReader, groups: Sequence[Sequence[int]]) -> bool:
@@ -85,12 +85,12 @@ def _compare_with_psutil(reader: ProcessReader, groups: Sequence[Sequence[int]])
         lambda: _seconds(lambda: _ask_psutil(groups)),
     )
     figures = f"psutil {theirs * 1000:.0f} ms, slurmscope {asleep * 1000:.0f} ms, ratio {asleep / theirs:.2f}"
-    print(f"{GROUPS} jobs with {PROCESSES} processes: {figures} (promise: at most {PSUTIL_PROMISE})")
+    print(f"{GROUPS} jobs with {PROCESSES} processes: {figures} (target: at most {PSUTIL_TARGET})")
     print(f"the same, each process having written in between: {moved * 1000:.0f} ms, ratio {moved / theirs:.2f}")
     print(
         f"one process with its I/O and open files: {asleep / PROCESSES * 1e6:.0f} to {moved / PROCESSES * 1e6:.0f} µs"
     )
-    return asleep <= PSUTIL_PROMISE * theirs
+    return asleep <= PSUTIL_TARGET * theirs
 
 
 def _ask_psutil(groups: Sequence[Sequence[int]]) -> None:

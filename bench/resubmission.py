@@ -89,7 +89,7 @@ class Tally:
 
 
 def main() -> int:
-    """Print a line for each kind of job and return 1 when a promise is broken."""
+    """Print a line for each kind of job and return 1 when a target is missed."""
     tallies = back_test(jobs=JOBS, runs=RUNS)
     print("kind, later runs, with a changed header, complete as submitted, complete with the header, freed of promised")
     for kind, tally in tallies.items():

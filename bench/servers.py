@@ -65,7 +65,7 @@ class Cost:
 
 
 def main() -> int:
-    """Print the figures of each server and profile, and return 1 when a promise is broken."""
+    """Print the figures of each server and profile, and return 1 when a target is missed."""
     reference = reference_seconds()
     costs = {profile: measure(text) for profile, text in make_pages().items()}
     for profile, of_servers in costs.items():

@@ -33,7 +33,7 @@ _EXTRA_LABELS = {"core": [str(core) for core in range(CORES)], "state": ["runnin
 
 
 def main() -> int:
-    """Print the rate beside its promise and return 1 when it is broken."""
+    """Print the rate with its target and return 1 when it is missed."""
     records = [_record(number) for number in range(1, JOBS + 1)]
     with tempfile.TemporaryDirectory() as folder:
         create_blocks(Path(folder), "".join(_history()))

@@ -6,7 +6,7 @@
     time=2026-03-01T08:15:30.250Z level=warn source=services.exporter:88 msg="reading failed" reading=jobs
     {"time":"2026-03-01T08:15:30.250Z","level":"warn","source":"services.exporter:88","msg":"reading failed",...}
 
-Values are passed beside the message: ``logger.warning("reading failed", extra=fields("jobs", error=str(error)))``.
+Values are passed with the message: ``logger.warning("reading failed", extra=fields("jobs", error=str(error)))``.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 class InboxSettings:
     """The paths under /metrics/job/ to which batch jobs and scripts push metrics, as to a Pushgateway."""
 
-    enabled: bool = setting(False, "Accept pushed metrics and expose them beside the exporter's own.")
+    enabled: bool = setting(False, "Accept pushed metrics and expose them together with the exporter's own.")
     networks: tuple[Network, ...] = setting(
         (ip_network("127.0.0.0/8"), ip_network("::1/128")),
         "Network that may push while web.config.file requires neither password nor certificate; repeatable.",

@@ -116,7 +116,7 @@ class ProfileComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSummary:
-    """Slurm's own samples: the steps and tasks with the most CPU time, beside what the node agents measured."""
+    """Slurm's own samples: the steps and tasks with the most CPU time, together with what the node agents measured."""
 
     steps: tuple[StepProfile, ...] = ()
     other_steps: int = 0

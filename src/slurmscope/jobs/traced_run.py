@@ -128,7 +128,7 @@ class TracedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetails:
-    """What the report of a command has beside the report of a job."""
+    """What the report of a command has in addition to that of a job."""
 
     command: tuple[str, ...]
     start_seconds: float

@@ -47,7 +47,7 @@ CGROUP_EXPORTER = _system(
 
 JOBSTATS = _system(
     "jobstats",
-    cgroups={"cgroup_uid": "is the label `uid` of `jobs_info`, beside the user's name"},
+    cgroups={"cgroup_uid": "is the label `uid` of `jobs_info`, with the user's name"},
     GPUs={
         "nvidia_gpu_duty_cycle": "is now `gpu_utilization_ratio`, where 100 % is 1; of a job: "
         "`jobs_gpu_held_utilization_ratio`",
@@ -70,7 +70,7 @@ CEEMS = _system(
         "ceems_compute_unit_cpus": "is now `jobs_cores`",
         "ceems_compute_unit_cpu_psi_seconds ceems_compute_unit_memory_psi_seconds "
         "ceems_compute_unit_blkio_psi_seconds": ("is now `jobs_pressure_seconds_total`, by resource and kind"),
-        "ceems_compute_unit_memory_rss_bytes": "is now `jobs_memory_anon_bytes`; `jobs_memory_shmem_bytes` beside it",
+        "ceems_compute_unit_memory_rss_bytes": "is now `jobs_memory_anon_bytes`; and `jobs_memory_shmem_bytes`",
         "ceems_compute_unit_memory_cache_bytes": "is now `jobs_memory_file_bytes`",
         "ceems_compute_unit_memory_used_bytes": "is now `jobs_memory_current_bytes`; peak: `jobs_memory_peak_bytes`",
         "ceems_compute_unit_memory_total_bytes": "is now `jobs_memory_limit_bytes`, absent without a limit",

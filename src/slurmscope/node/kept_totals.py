@@ -145,7 +145,7 @@ def _number(value: object) -> int:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the contents; None without a file. Only a regular file that nobody else could write is read."""
+    """Return the contents; None without a file. Only a regular file that no other user could write is read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the addresses by which other programs ask for pages of a job: those of the older portal, and of Open OnDemand.
+"""Serve the addresses by which other programs request pages of a job: those of the older portal, and of Open OnDemand.
 
 Open OnDemand shows charts beside a job, as panels of Grafana::
 

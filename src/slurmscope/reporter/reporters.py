@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one reporter for each cluster, each in a thread of its own: a cluster that cannot be read delays no other.
 
-Deleting old rows concerns all clusters together, and is done beside them. Several portals may share an archive: one of
+Deleting old rows concerns all clusters together, and is done separately. Several portals may share an archive: one of
 them is elected for each cluster, and one for deleting. One that fails for long resigns: another may reach the servers.
 """
 

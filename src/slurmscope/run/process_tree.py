@@ -212,7 +212,7 @@ class TreeMeter:
         return self._tree.last(pid) is not None
 
     def pids(self) -> frozenset[int]:
-        """Return the PIDs of the last scan; any thread may ask."""
+        """Return the PIDs of the last scan; from any thread."""
         return self._tree.pids()
 
     def reap(self, pid: int) -> int:

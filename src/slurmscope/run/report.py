@@ -115,7 +115,7 @@ def make_record(run: TracedRun) -> JobRecord:
 
 
 def detail_run(run: TracedRun) -> RunDetails:
-    """Return what the report of a command has beside that of a job."""
+    """Return what the report of a command has in addition to that of a job."""
     return RunDetails(
         command=run.command,
         start_seconds=run.start_seconds,

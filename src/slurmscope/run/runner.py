@@ -222,7 +222,7 @@ class Runner:
             return helper
 
     def pids(self) -> frozenset[int]:
-        """Return the processes of the command at the last sample; any thread may ask."""
+        """Return the processes of the command at the last sample; from any thread."""
         return self._meter.pids()
 
     def terminate(self) -> None:

@@ -37,7 +37,7 @@ GAUGES = (
 MAX_JOBS = 2000
 _MOST_DIGITS = 18
 _STALE_SECONDS = 30.0
-"""A counter that has not changed for so long stands still: GPUs are read less often than we look."""
+"""A counter that has not changed for so long stands still: GPUs are read less often than the screen is refreshed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ class QueuedJob(NamedTuple):
 
 
 class KnownJobs:
-    """Remember what squeue printed, and ask again for new jobs, and for all from time to time."""
+    """Remember what squeue printed, and query it again for new jobs, and for all jobs from time to time."""
 
     def __init__(self, run: RunCommand | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._run = run

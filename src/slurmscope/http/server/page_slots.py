@@ -60,7 +60,7 @@ class Place:
 class Turns:
     """Decide who is next of those that wait: a group that was served longest ago, or has waited for so long.
 
-    A plain lock goes to whoever waits: a client with thirty requests would have it thirty times before another one.
+    A plain lock goes to any waiting thread: a client with thirty requests would get it thirty times before another.
     Only the next one is woken: if a hundred were, they would use the time in which their pages could be made.
     Every method needs the lock.
     """

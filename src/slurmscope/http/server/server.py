@@ -164,7 +164,7 @@ class Server:
 
         ``sockets`` listen already, such as unix sockets; the server closes them. ``find_upload`` says which bodies
         are read. With ``find_owner``, requests over TCP have credentials, too, if the client is on this machine.
-        ``find_local_user`` only tells whose limits a client on the loopback shares.
+        ``find_local_user`` only finds whose limits a client on the loopback shares.
         """
         self._find_owner = find_owner
         self._find_local_user = find_local_user

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the web configuration file of Prometheus exporters: TLS, client certificates and passwords.
 
-Settings that this Python cannot enforce are refused: a server that checks less than its file promises is worse than
+Settings that this Python cannot enforce are refused: a server that checks less than its file says is worse than
 one that does not start.
 """
 

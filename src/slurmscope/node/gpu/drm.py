@@ -113,7 +113,7 @@ class GaugeCounter:
         """Return the totals by PCI address; a GPU whose driver hangs has those of before."""
         self._wanted_at = self._clock()
         if self._thread is None or not self._thread.is_alive():
-            self._counted_at = None  # what happened while nobody counted is not known
+            self._counted_at = None  # what happened while nothing was counted is not known
             self._thread = threading.Thread(target=self._run, name="gpu-gauges", daemon=True)
             self._thread.start()
         self._count()
