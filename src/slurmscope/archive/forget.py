@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, exists, func, or_, select
 
-from slurmscope.archive.daily_sums import change_all_sums
+from slurmscope.archive.daily_sums import ADVICE_SUMS, change_all_sums
 from slurmscope.archive.engine import Database
 from slurmscope.archive.interface import NotedKind
 from slurmscope.archive.retention import delete_runs
@@ -57,6 +57,10 @@ def forget_person(database: Database, user: str) -> Iterator[int]:
     while some := database.write(lambda connection: _delete_some_jobs(connection, name)):
         deleted += some
         yield deleted
+    # Last: a job of theirs that is saved again meanwhile is subtracted from these.
+    database.write(
+        lambda connection: connection.execute(delete(ADVICE_SUMS).where(ADVICE_SUMS.c.user == name)).rowcount
+    )
     database.flush()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from sqlalchemy import select
 
 from slurmscope.archive import forget
 from slurmscope.archive.access import TokenStore
+from slurmscope.archive.advice import SqlAdviceReader
 from slurmscope.archive.checkpoints import Checkpoints
 from slurmscope.archive.forget import PersonalRows, count_personal_rows, forget_person
 from slurmscope.archive.interface import NotedKind, NotedThing
 from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.archive.tables import METADATA
+from slurmscope.jobs.advice import AdviceGroup
 from slurmscope.jobs.viewer import Viewer, ViewerRole
 from tests.fakes.archive_file import open_at
 from tests.fakes.reports import make_finding, make_record, make_report
@@ -107,3 +110,17 @@ def test_running_jobs_stay_and_many_are_deleted_little_by_little(
     with archive.database.reading() as connection:
         assert PersonalRows(0, 1, 0, 0, 0, 0, 0) == count_personal_rows(connection, "ada")
         assert 6 == count_personal_rows(connection, "bob").jobs
+
+
+def test_nothing_says_which_advice_they_followed(archive: SqlArchive) -> None:
+    found = replace(make_finding("cpu_idle"), suggestion="#SBATCH --cpus-per-task=2")
+    times = {"submit_seconds": CLOCK - 9000, "start_seconds": CLOCK - 9000, "end_seconds": CLOCK - 1800}
+    for job_id, user in ((1, "ada"), (2, "bob")):
+        archive.save([make_report(make_record(job_id, user=user), findings=(found,))])
+        archive.save([make_report(make_record(job_id + 10, user=user, cpus=2, **times), findings=())])
+
+    list(forget_person(archive.database, "ada"))
+
+    staff = Viewer(name="root", role=ViewerRole.ADMIN)
+    totals = SqlAdviceReader(archive.database).total_outcomes(staff, AdviceGroup.USER, since_seconds=0)
+    assert [("bob", 1)] == [(total.key, total.followed) for total in totals]
