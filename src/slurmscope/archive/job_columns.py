@@ -19,7 +19,7 @@ from slurmscope.jobs.energy import whole_energy
 from slurmscope.jobs.findings import blocked_core_seconds, find_state_cause
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, Severity, busy_ratio
-from slurmscope.jobs.summary import CpuSummary, EnergySummary
+from slurmscope.jobs.summary import EnergySummary
 
 if TYPE_CHECKING:
     from slurmscope.jobs.pending.queue import PendingJob
@@ -152,18 +152,31 @@ EDGE_SECONDS = ("startup_core_seconds", "tail_core_seconds", "startup_gpu_second
 
 
 def edge_seconds(report: JobReport) -> dict[str, float | None]:
-    """Return the idle time at both ends of the run, by the names of its columns; never more than all idle time."""
-    cpu, record = report.summary.cpu, report.record
-    of_cores = _split_edges(cpu, _waste(core_seconds(report), used_core_seconds(report)), record.cpus or 0)
-    of_gpus = _split_edges(cpu, _waste(gpu_seconds(report), used_gpu_seconds(report)), record.gpus)
+    """Return the idle time at both ends of the run, by the names of its columns; never more than all idle time.
+
+    None for a job that was suspended: it is not known how much of the time at an end it was allowed to work.
+    """
+    cpu, record, run_seconds = report.summary.cpu, report.record, report.summary.run_seconds
+    start, tail = cpu.idle_start_seconds, cpu.idle_tail_seconds
+    if start is None or tail is None or record.suspended_seconds:
+        return dict.fromkeys(EDGE_SECONDS)
+    # A job that was resized had other numbers of cores and GPUs at its start.
+    whole = record.allocated_seconds(run_seconds)
+    before = record.allocated_seconds(min(start, run_seconds))
+    until_tail = record.allocated_seconds(max(0.0, run_seconds - tail))
+    idle = (
+        _waste(core_seconds(report), used_core_seconds(report)),
+        _waste(gpu_seconds(report), used_gpu_seconds(report)),
+    )
+    of_cores, of_gpus = (_split_edges(idle[kind], before[kind], whole[kind] - until_tail[kind]) for kind in (0, 1))
     return dict(zip(EDGE_SECONDS, (*of_cores, *of_gpus), strict=True))
 
 
-def _split_edges(cpu: CpuSummary, idle: float | None, count: int) -> tuple[float | None, float | None]:
-    if idle is None or cpu.idle_tail_seconds is None or cpu.idle_start_seconds is None:
+def _split_edges(idle: float | None, at_start: float, at_end: float) -> tuple[float | None, float | None]:
+    if idle is None:
         return None, None
-    tail = min(idle, count * cpu.idle_tail_seconds)
-    return _thousandths(min(idle - tail, count * cpu.idle_start_seconds)), _thousandths(tail)
+    tail = min(idle, at_end)
+    return _thousandths(min(idle - tail, at_start)), _thousandths(tail)
 
 
 def _waste(allocated: float, used: float | None) -> float | None:

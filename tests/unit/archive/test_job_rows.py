@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from slurmscope.archive.job_columns import EDGE_SECONDS
 from slurmscope.archive.job_rows import ColumnValues, job_values
-from slurmscope.jobs.record import JobRecord
+from slurmscope.jobs.record import EarlierSize, JobRecord
 from slurmscope.jobs.report import JobReport
-from slurmscope.jobs.series import Measured
+from slurmscope.jobs.series import Measured, Series
 from slurmscope.jobs.summarize import summarize
 from tests.fakes.measured import measure_nodes
 from tests.fakes.reports import START, make_record
@@ -76,3 +77,33 @@ def test_job_that_never_started_held_nothing() -> None:
     record = make_record(state="CANCELLED", start_seconds=None, end_seconds=START, cpu_seconds=0.0)
 
     assert (None, 0.0, None, None) == core_times(row_of(record))
+
+
+def at_half_load(record: JobRecord, working: range, *, cores: float = 2.0) -> ColumnValues:
+    """Return the row of a job that was watched each minute, and kept two cores busy in some minutes of it."""
+    minutes = ((record.end_seconds or 0) - START) // 60
+    times = tuple(float(START + 60 * (minute + 1)) for minute in range(minutes))
+    busy = tuple(cores if minute in working else 0.0 for minute in range(minutes))
+    measured = Measured(
+        curves={"cpu": (Series(("n1",), times, busy),)}, totals={"cpu": {("n1",): 60 * cores * len(working)}}
+    )
+    return row_of(record, measured)
+
+
+def test_time_in_which_a_job_was_suspended_is_not_idle_after_its_work() -> None:
+    # Two of four cores worked for two hours; then it was suspended, and cancelled two hours later.
+    record = make_record(state="CANCELLED", end_seconds=START + 4 * 3600, suspended_seconds=2 * 3600, cpu_seconds=None)
+    row = at_half_load(record, range(120))
+
+    assert 4 * 3600 == row["wasted_core_seconds"]
+    assert {None} == {row[name] for name in EDGE_SECONDS}
+
+
+def test_resized_job_was_idle_at_its_start_with_the_cores_that_it_had_then() -> None:
+    # One core waited for half an hour; then four of them worked for an hour, and waited for half an hour.
+    size = EarlierSize(until_seconds=START + 1800, cpus=1, gpus=0)
+    row = at_half_load(make_record(earlier_sizes=(size,), cpu_seconds=None), range(30, 90), cores=3.5)
+
+    assert 1800 + 4 * 5400 == row["core_seconds"]
+    assert 1800 == row["startup_core_seconds"]
+    assert 4 * 1800 == row["tail_core_seconds"]
