@@ -28,8 +28,9 @@ def summarize_energy(run: MeasuredRun, gpu: GpuSummary, coverage: Coverage) -> E
     nodes = {node for node, _part, _covers in parts}
     found = EnergySummary(coverage=replace(coverage, nodes=run.node_count, nodes_measured=len(nodes)))
     gpu_joules = math.fsum(joules for (_, part, _), joules in parts.items() if part == GPU_PART)
-    # GPUs that count no energy are not idle ones: these use some, too.
-    if not run.is_whole(nodes) or (run.record.gpus and not gpu_joules):
+    # GPUs that count no energy are not idle ones: these use some, too. Three GPUs on four nodes leave one without any.
+    with_gpus = {node for (node, part, _), joules in parts.items() if part == GPU_PART and joules}
+    if not run.is_whole(nodes) or len(with_gpus) < min(run.node_count, run.record.gpus):
         return found
     covered = {covers for _node, _part, covers in parts}
     has_meters = METERED_GPUS not in covered

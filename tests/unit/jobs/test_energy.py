@@ -71,6 +71,16 @@ def test_gpus_that_count_no_energy_are_not_free() -> None:
     assert summarize(node_parts("n1", 0.0, KWH, KWH), make_record(gres=TWO_GPUS)).energy.total_joules is None
 
 
+def test_gpus_of_every_node_have_to_count_energy() -> None:
+    # The agent of the second node has no part for GPUs that it cannot read.
+    second = {("n2", part, "processors"): KWH for part in ("base", "cpu")}
+    found = summarize(node_parts("n1", KWH, KWH, KWH, "processors") | second, two_nodes())
+    one_gpu = replace(two_nodes(), gres=(Gres(name="gpu", model="h200", count=1),))
+
+    assert found.energy.total_joules is None
+    assert 5 * KWH == summarize(node_parts("n1", KWH, KWH, KWH, "processors") | second, one_gpu).energy.total_joules
+
+
 def test_node_without_a_meter_has_its_gpus_only() -> None:
     summary = summarize({("n1", "gpu", "gpus"): 2 * KWH}, make_record(gres=TWO_GPUS))
 
