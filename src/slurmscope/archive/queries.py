@@ -188,10 +188,11 @@ def _compile_sqlite_part(element: _has_part, compiler: Any, **options: Any) -> s
 def page_key(wanted: JobFilter, table: FromClause) -> tuple[ColumnElement[int], ColumnElement[int]]:
     """Return what a list is ordered by.
 
-    The few jobs with given IDs or names are sorted, and the running ones of a user or an account: databases would
-    search all jobs for them, in the order of an index.
+    The few jobs with given IDs or names are sorted, and the running ones of a user, an account or a severity:
+    databases would search all jobs for them, in the order of an index.
     """
-    is_sorted = wanted.shown_ids or wanted.names or (wanted.is_running and (wanted.user or wanted.account))
+    is_running = wanted.is_running and (wanted.user or wanted.account or wanted.worst is not None)
+    is_sorted = wanted.shown_ids or wanted.names or is_running
     submitted = table.c.submit_seconds + 0 if is_sorted else table.c.submit_seconds
     return submitted, table.c.job_id
 
@@ -290,6 +291,9 @@ def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None =
         found.append(false())
     if wanted.worst is not None:
         found.append(table.c.worst == wanted.worst.value)
+        if wanted.is_running and not (wanted.user or wanted.account):
+            # By their runs, so that not all jobs of this severity are read for the few that are running.
+            found.append(table.c.run_id.in_(select(JOBS.c.run_id).where(JOBS.c.state.in_(ACTIVE_STATES))))
     if wanted.array_job_id is not None:
         found.append(table.c.array_job_id == _clamp(wanted.array_job_id))
     if wanted.het_job_id is not None:

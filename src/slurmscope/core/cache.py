@@ -73,10 +73,11 @@ class Cache(Generic[V]):
         entry, is_new = self._find(key)
         if is_new:
             self._fill(entry, read)
-        elif (old := entry.old) is not None and not entry.future.done():
-            return old.result()
-        elif not wait([entry.future], self._wait_seconds).done:
-            raise WaitTooLong
+        elif not entry.future.done():
+            if (old := entry.old) is not None:
+                return old.result()
+            if not wait([entry.future], self._wait_seconds).done:
+                raise WaitTooLong
         failure = entry.future.exception()
         if failure is not None:
             raise failure.with_traceback(None)  # it would grow with each caller

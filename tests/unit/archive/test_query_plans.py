@@ -32,7 +32,7 @@ from slurmscope.archive.sql_archive import SqlArchive
 from slurmscope.archive.totals import total_statements
 from slurmscope.jobs.rule import Severity
 from slurmscope.jobs.viewer import EVERYTHING, Viewer
-from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
+from tests.fakes.reports import START, make_finding, make_record, make_report, make_unmeasured_report
 
 OLDEST = NEWEST_FIRST.reversed
 
@@ -274,8 +274,16 @@ def test_many_names_are_no_more_parameters_than_sqlite_takes(archive: SqlArchive
     assert 11 == archive.count(EVERYTHING, replace(wanted, name_part="run15")).jobs
 
 
-@pytest.mark.parametrize("wanted", [JobFilter(user="ada"), JobFilter(account="physics")], ids=["user", "account"])
-def test_few_running_jobs_are_not_searched_among_all_jobs(archive: SqlArchive, wanted: JobFilter) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (JobFilter(user="ada"), "slurmscope_jobs_user_state (user=? AND state=?)"),
+        (JobFilter(account="physics"), "slurmscope_jobs_account_state (account=? AND state=?)"),
+        (JobFilter(worst=Severity.CRITICAL), "slurmscope_jobs_state (state=?)"),
+    ],
+    ids=["user", "account", "severity"],
+)
+def test_few_running_jobs_are_not_searched_among_all_jobs(archive: SqlArchive, wanted: JobFilter, index: str) -> None:
     # Of one user, or of two states only, SQLite would expect that as many rows are read from an index as there are.
     others = [("bob", "chemistry"), ("eve", "biology"), ("ada", "physics"), ("joe", "history")]
     jobs = [
@@ -289,12 +297,14 @@ def test_few_running_jobs_are_not_searched_among_all_jobs(archive: SqlArchive, w
         for number in range(300)
     ]
     running = [replace(job, state="RUNNING", end_seconds=None) for job in jobs[42:242:100]]
-    archive.save([make_unmeasured_report(job) for job in (*jobs, *running)])
+    reports = [make_unmeasured_report(job) for job in (*jobs, *running)]
+    archive.save([replace(report, findings=(make_finding(),)) for report in reports])
     archive.database.refresh_statistics()
     wanted = replace(wanted, is_running=True)
     (statement,) = pages(EVERYTHING, wanted, None, 15)
-    key = "user" if wanted.user else "account"
-    assert f"slurmscope_jobs_{key}_state ({key}=? AND state=?)" in str(explain(archive, statement))
+    plan = explain(archive, statement)
+    assert index in str(plan)
+    assert wanted.worst is None or "SEARCH slurmscope_jobs USING INTEGER PRIMARY KEY (rowid=?)" == plan[0]
     assert [142, 42] == [row.job_id for row in archive.list_jobs(EVERYTHING, wanted).rows]
 
 

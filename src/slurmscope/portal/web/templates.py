@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType
 from urllib.parse import urlencode
@@ -125,6 +126,9 @@ ZONE_COOKIE = "slurmscope-time-zone"
 """Cookie in which the script keeps the name of the chosen time zone, for pictures and pages without scripts."""
 _ZONE = re.compile(r"[A-Za-z0-9_+-]{1,30}(?:/[A-Za-z0-9_+-]{1,30}){0,2}\Z", re.ASCII)
 
+SHOWN_LENGTH = 8000
+"""Longer text is cut."""
+
 FULL, SHORT = "full", "short"
 _FORMATS = {FULL: "%Y-%m-%d %H:%M:%S %Z", SHORT: "%Y-%m-%d %H:%M"}
 _IN_TEXT = re.compile(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}) UTC\b", re.ASCII)
@@ -165,7 +169,7 @@ def format_moment(seconds: float | None, zone: tzinfo, form: str = FULL) -> Mark
 def mark_times(text: str, zone: tzinfo) -> Markup:
     """Return text in which every time in UTC is such an element; all else is escaped."""
     made, last = Markup(), 0
-    shown = show(text, 8000)
+    shown = show(text, SHOWN_LENGTH)
     for match in _IN_TEXT.finditer(shown):
         try:
             moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
@@ -182,7 +186,7 @@ def _make_element(moment: datetime, zone: tzinfo, form: str) -> Markup:
     except OverflowError:  # the last hours of the year 9999
         text = moment.strftime(_FORMATS[form])
     iso = moment.isoformat(timespec="seconds")
-    return Markup('<time datetime="{}" data-form="{}">{}</time>').format(iso, form, text)
+    return Markup(f'<time datetime="{iso}" data-form="{form}">{escape(text)}</time>')  # noqa: S704 - made of numbers
 
 
 STATES = (PENDING, *ACTIVE_STATES, *sorted(ENDED_STATES))
@@ -294,7 +298,10 @@ def _cluster_url(base: str, cluster: str, more: Mapping[str, str]) -> str:
 
 def _printable(value: object) -> object:
     """Make control and direction characters of all text visible; markup comes from our own templates."""
-    return show(value, 8000) if isinstance(value, str) and not isinstance(value, Markup) else value
+    # Of a page's 2,000 values, almost all are short and printable.
+    if not isinstance(value, str) or (len(value) <= SHOWN_LENGTH and value.isprintable()) or isinstance(value, Markup):
+        return value
+    return show(value, SHOWN_LENGTH)
 
 
 def name_rule(rule: str) -> str:
@@ -341,12 +348,24 @@ def _state_class(state: str) -> str:
 
 def _spark_path(spark: str) -> str:
     """Return the path of a sparkline, 100 wide and 18 high; it is interrupted where nothing was measured."""
-    parts, width = list[str](), 100 / max(1, len(spark) - 1)
-    for place, digit in enumerate(spark):
-        if digit.isdigit():
-            begins = place == 0 or not spark[place - 1].isdigit()
-            parts.append(f"{'M' if begins else 'L'}{place * width:.1f} {17 - int(digit) * 16 / 9:.1f}")
+    parts, command = list[str](), "M"
+    for across, digit in zip(_spark_places(len(spark)), spark, strict=True):
+        height = _SPARK_HEIGHTS.get(digit)
+        if height is None:
+            command = "M"
+        else:
+            parts.append(f"{command}{across} {height}")
+            command = "L"
     return "".join(parts)
+
+
+_SPARK_HEIGHTS = {str(digit): f"{17 - digit * 16 / 9:.1f}" for digit in range(10)}
+
+
+@lru_cache(maxsize=64)
+def _spark_places(count: int) -> tuple[str, ...]:
+    width = 100 / max(1, count - 1)
+    return tuple(f"{place * width:.1f}" for place in range(count))
 
 
 _FILTERS: dict[str, Callable[..., object]] = {

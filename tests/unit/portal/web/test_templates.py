@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from slurmscope.core.tres import Gres
-from slurmscope.portal.web.templates import _percent_number, _rate, _state_class
+from slurmscope.portal.web.templates import _percent_number, _rate, _spark_path, _state_class
 from slurmscope.slurm.states import BASE_STATES
 from tests.fakes.archive import make_row
 from tests.fakes.reports import make_record, make_report
@@ -18,6 +18,19 @@ from tests.fakes.reports import make_record, make_report
 )
 def test_bar_is_as_long_as_its_ratio(ratio: float | None, expected: float) -> None:
     assert expected == _percent_number(ratio)
+
+
+@pytest.mark.parametrize(
+    ("spark", "path"),
+    [
+        ("", ""),
+        ("9", "M0.0 1.0"),
+        ("05 9", "M0.0 17.0L33.3 8.1M100.0 1.0"),
+        ("  ٣00", "M75.0 17.0L100.0 17.0"),
+    ],
+)
+def test_sparkline_is_interrupted_where_nothing_was_measured(spark: str, path: str) -> None:
+    assert path == _spark_path(spark)
 
 
 def test_share_is_rated_for_its_job() -> None:
