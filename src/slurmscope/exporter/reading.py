@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 SLOWEST_BACK_OFF_SECONDS = 300.0
 LONGEST_WAIT_SECONDS = 120.0
+IN_USE_SECONDS = 300.0
+"""How long after a request a reading is in use; later its age says nothing about its source."""
 STILL_BEING_READ = "still being read"
 """The error of a snapshot whose caller could not wait for the read in progress."""
 
@@ -95,12 +97,17 @@ class SharedReading:
         self._clock = clock or Clock()
         self._changed = threading.Condition()
         self._is_reading = False
-        self._next_start = self._clock.monotonic()
+        self._next_start = self._requested_at = self._clock.monotonic()
         self._snapshot = Snapshot()
+
+    @property
+    def is_in_use(self) -> bool:
+        return self._clock.monotonic() - self._requested_at <= IN_USE_SECONDS
 
     def request(self) -> None:
         """Start a read in the background if one is due and none is running."""
         with self._changed:
+            self._requested_at = self._clock.monotonic()
             if self._is_reading or self._clock.monotonic() < self._next_start:
                 return
             self._is_reading = True

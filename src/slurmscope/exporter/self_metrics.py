@@ -64,7 +64,7 @@ DURATION = gauge(
 )
 AGE = gauge(
     "slurmscope_reading_age_seconds",
-    "Seconds since the last successful reading of the source; absent before the first.",
+    "Seconds since the last successful reading of the source; absent before the first, and while nobody requests it.",
     "source",
 )
 READ_DURATION = gauge("slurmscope_reading_duration_seconds", "Duration of the latest reading of the source.", "source")
@@ -173,9 +173,9 @@ def adapt_to_textfile(families: Iterable[Family], role: Role) -> Iterator[Family
 
 
 def reading_families(all_readings: Mapping[str, SharedReading]) -> Iterator[Family]:
-    """Yield age, duration and errors of readings that were attempted at least once."""
+    """Yield age, duration and errors of readings that were attempted at least once; the age of those in use."""
     readings = sorted((name, reading) for name, reading in all_readings.items() if reading.attempts)
-    yield Family(AGE, _known({(name,): reading.age_seconds() for name, reading in readings}))
+    yield Family(AGE, _known({(name,): reading.age_seconds() for name, reading in readings if reading.is_in_use}))
     yield Family(READ_DURATION, _known({(name,): reading.duration_seconds for name, reading in readings}))
     yield Family(READS, {(name,): reading.attempts for name, reading in readings})
     errors = {(name, reason): n for name, reading in readings for reason, n in sorted(reading.errors.items())}

@@ -14,6 +14,7 @@ from slurmscope.core.clock import Clock
 from slurmscope.core.errors import CommandRefused, CommandTimedOut
 from slurmscope.core.log import RepeatFilter
 from slurmscope.exporter.reading import SharedReading
+from slurmscope.exporter.self_metrics import reading_families
 from tests.fakes.exporters import open_readings
 
 
@@ -154,6 +155,26 @@ def test_a_clock_set_back_gives_no_negative_age(source: FakeSource, fake_time: F
     fake_time.now -= 3600
 
     assert 0.0 == reading.age_seconds()
+
+
+def test_age_of_a_source_that_nobody_requests_any_more_is_no_fault_of_it(
+    source: FakeSource, fake_time: FakeTime
+) -> None:
+    reading = make(source, fake_time)
+
+    def ages() -> list[object]:
+        found = {family.metric.name: dict(family.samples) for family in reading_families({"jobs": reading})}
+        return list(found["slurmscope_reading_age_seconds"].values())
+
+    get(reading)
+    fake_time.now += 300
+    assert [300] == ages()
+    fake_time.now += 1
+    assert [] == ages()
+    # It is requested, and fails: that is its fault.
+    source.error = ValueError("a bug in the reader")
+    get(reading)
+    assert [301] == ages()
 
 
 def test_parallel_callers_share_one_read() -> None:
