@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from slurmscope.cli.roles import all_collectors, feature_metrics
 from slurmscope.exporter.collector import Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
-from slurmscope.metrics.family import MetricKind
+from slurmscope.metrics.family import Metric, MetricKind
 from slurmscope.portal.metrics import PORTAL_METRICS
 
 OF_PROMETHEUS = {"up", "scrape_samples_scraped", "scrape_duration_seconds"}
@@ -30,11 +30,31 @@ def queried_names(expressions: Iterable[str]) -> set[str]:
 
 def declared_names() -> set[str]:
     """Return the names of all series under their newer names."""
-    collectors = [metric for role in Role for collector in all_collectors(role) for metric in collector.metrics]
-    names: set[str] = set()
-    for metric in (*collectors, *feature_metrics(Role.CLUSTER), *SELF_METRICS, *PORTAL_METRICS):
-        if not metric.is_compat:
-            is_histogram = metric.kind is MetricKind.HISTOGRAM
-            ends = ("_bucket", "_sum", "_count") if is_histogram else ("",)
-            names |= {metric.name + end for end in ends}
-    return names | OF_PROMETHEUS
+    return declared_labels().keys() | OF_PROMETHEUS
+
+
+def declared_labels() -> dict[str, set[str]]:
+    """Return the labels of all series by newer name; those that Prometheus adds are left out."""
+    return {
+        metric.name + end: {*metric.labels, *(("le",) if end == "_bucket" else ())}
+        for metric in _declared()
+        if not metric.is_compat
+        for end in (("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",))
+    }
+
+
+def _declared() -> Iterator[Metric]:
+    for role in Role:
+        for collector in all_collectors(role):
+            yield from collector.metrics
+    yield from (*feature_metrics(Role.CLUSTER), *SELF_METRICS, *PORTAL_METRICS)
+
+
+def selected_labels(expressions: Iterable[str]) -> set[tuple[str, str]]:
+    """Return the pairs of metric and label in the selectors of expressions, ``{label="value"}``."""
+    return {
+        (name, label)
+        for expression in expressions
+        for name, selector in re.findall(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}", expression)
+        for label in re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"', selector)
+    }

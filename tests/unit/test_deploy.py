@@ -24,7 +24,7 @@ from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.jobs.queries import FOREIGN_METRICS, REPORTS_CONDITIONS, REPORTS_METRICS
 from slurmscope.trace.tokens import rotate_keys
 from tests.fakes.certificates import make_authority
-from tests.queried_metrics import declared_names, queried_names
+from tests.queried_metrics import declared_labels, declared_names, queried_names, selected_labels
 from tests.requirements import require_program
 
 ROOT = Path(__file__).parents[2]
@@ -274,6 +274,29 @@ def test_rules_query_metrics_that_exist_and_are_not_older_names() -> None:
 
     assert {"up", "slurm_nodes", "slurmscope_collector_success"} <= queried
     assert set() == queried - declared_names()
+
+
+OF_SCRAPES = {"cluster", "job", "instance", "shard"}
+
+
+def dashboard_expressions() -> Iterator[str]:
+    for file in (DEPLOY / "grafana" / "dashboards").glob("*.json"):
+        for expression in re.findall(
+            r'"(?:expr|query|definition)": *("(?:[^"\\]|\\.)*")', file.read_text(encoding="utf-8")
+        ):
+            yield json.loads(expression)
+
+
+def test_rules_and_dashboards_select_by_labels_that_the_metrics_have() -> None:
+    declared = declared_labels()
+    selected = selected_labels([*(rule["expr"] for rule in rules()), *dashboard_expressions()])
+
+    assert {("slurm_cpus", "state"), ("gpu_recovery_action", "action"), ("jobs_info", "has_ended")} <= selected
+    assert [] == [
+        (name, label)
+        for name, label in sorted(selected)
+        if name in declared and label not in declared[name] | OF_SCRAPES
+    ]
 
 
 def test_units_agree_on_the_modes_of_folders() -> None:
