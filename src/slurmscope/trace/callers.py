@@ -147,7 +147,8 @@ class CallerFinder:
     def _check_munge(self, text: str, request: HttpRequest) -> Caller:
         if self._decode_munge is None:
             raise Refusal(401, "way", "Munge credentials are not accepted here.")
-        if wait_seconds := self._decodes.take(request.peer):
+        # An IPv6 network and a user of this machine have as many addresses as they like.
+        if wait_seconds := self._decodes.take(request.group or request.peer):
             raise Refusal(429, "rate", "This address sends too many munge credentials.", retry_seconds=wait_seconds)
         if not self._decoding.acquire(blocking=False):
             raise Refusal(503, "unavailable", "Too many munge credentials at the same time.", retry_seconds=1)

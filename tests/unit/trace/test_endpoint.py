@@ -13,8 +13,9 @@ import pytest
 
 from slurmscope.core.errors import CommandTimedOut
 from slurmscope.http.server.connection import ConnectionLimits
+from slurmscope.http.server.request import HttpRequest, is_loopback, peer_group
 from slurmscope.slurm.munge import MungeCredential
-from slurmscope.trace.callers import BURST_SECONDS, DECODES_PER_SECOND
+from slurmscope.trace.callers import BURST_SECONDS, DECODES_PER_SECOND, CallerFinder, Refusal
 from slurmscope.trace.samples import TraceSample, parse_samples
 from slurmscope.trace.settings import TraceLimits
 from tests.fakes.raw_http import Answer, connect, exchange, get, read_answer, status_of
@@ -177,6 +178,23 @@ def test_address_with_many_munge_credentials_starts_few_processes() -> None:
         assert 204 == endpoint.post(SAMPLE, credential=token()).status
         endpoint.time.now += 1
         assert (401, "credential") == refusal(endpoint.post(SAMPLE, credential="Munge MUNGE:again:"))
+
+
+@pytest.mark.parametrize("peers", [[f"127.0.0.{n}" for n in range(1, 101)], [f"2001:db8::{n}" for n in range(100)]])
+def test_one_client_with_many_addresses_starts_few_processes(peers: list[str]) -> None:
+    decoded: list[str] = []
+    finder = CallerFinder(decode_munge=decoded.append, clock=lambda: 0.0)
+    for peer in peers:
+        request = HttpRequest(
+            method="POST",
+            path="/trace",
+            headers={"authorization": f"Munge MUNGE:{peer}:"},
+            peer=peer,
+            group=peer_group(peer, 1001 if is_loopback(peer) else None),
+        )
+        with pytest.raises(Refusal):
+            finder.find(request)
+    assert DECODES_PER_SECOND * BURST_SECONDS == len(decoded)
 
 
 def test_controller_that_is_down_keeps_known_jobs_and_no_others() -> None:
