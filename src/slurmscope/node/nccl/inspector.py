@@ -18,6 +18,7 @@ import os
 import re
 import stat
 import time
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -34,6 +35,7 @@ from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 
 SUFFIX = ".prom"
 MOST_ENTRIES = 10_000
+"""So many entries of the folder are listed at each reading; of more, the rest at the next ones."""
 MOST_FILES = 64
 """Of a user: a GPU has one."""
 MOST_BYTES = 1 << 20
@@ -92,6 +94,7 @@ class InspectorReader:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
+        self._names = FileNames(folder)
         self._read_running = read_running
         self._clock = clock
         self._files: Counter[str] = Counter()
@@ -109,13 +112,9 @@ class InspectorReader:
         return Inspected(bandwidth=found["bandwidth"], seconds=found["seconds"], files=dict(self._files))
 
     def _list(self, uids: Collection[int | None]) -> list[str]:
-        """Return the files of users with a job here, so that many files of one user do not hide those of others."""
-        try:
-            with os.scandir(self._folder) as entries:
-                names = names_by_owner(islice(entries, MOST_ENTRIES))
-        except OSError:
-            return []
-        return [name for uid in names.keys() & uids for name in sorted(names[uid])[:MOST_FILES]]
+        """Return the files of users with a job here, as far as they are known."""
+        self._names.go_on()
+        return [name for uid in sorted(uid for uid in uids if uid is not None) for name in self._names.of(uid)]
 
     def _take(
         self, name: str, jobs: Mapping[str, JobUse], found: Mapping[str, dict[JobKey, dict[Labels, float]]]
@@ -125,7 +124,7 @@ class InspectorReader:
             text, owner, age = self._read_file(name)
         except OSError:
             return MALFORMED
-        if age > KEPT_SECONDS:
+        if abs(age) > KEPT_SECONDS:  # one from the future would never be too old
             return TOO_OLD
         if len(text) > MOST_BYTES:
             return TOO_LONG
@@ -160,14 +159,48 @@ class InspectorReader:
             return file.read(MOST_BYTES + 1), status.st_uid, self._clock() - status.st_mtime
 
 
-def names_by_owner(entries: Iterable[os.DirEntry[str]]) -> dict[int, list[str]]:
-    """Return the names of the plugin's files by owner, without those that are gone by now."""
-    names: defaultdict[int, list[str]] = defaultdict(list)
-    for entry in entries:
+class FileNames:
+    """List the plugin's files in a folder that any user may fill, some entries at a time, and keep a few of each owner.
+
+    However many entries one user makes, the files of others are found, if only some readings later.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._entries: os._ScandirIterator[str] | None = None
+        self._before: Mapping[int, list[str]] = {}
+        self._names: defaultdict[int, list[str]] = defaultdict(list)
+
+    def of(self, uid: int) -> list[str]:
+        """Return the first names of an owner, of this pass over the folder and the one before."""
+        return sorted({*self._names.get(uid, ()), *self._before.get(uid, ())})[:MOST_FILES]
+
+    def go_on(self) -> None:
+        """List further entries; at the end of the folder begin anew with the next call."""
+        count = 0
+        try:
+            if self._entries is None:
+                self._entries = os.scandir(self._folder)
+            for entry in islice(self._entries, MOST_ENTRIES):
+                count += 1
+                self._add(entry)
+        except OSError:
+            count = 0
+        if count < MOST_ENTRIES:
+            self.close()
+            self._before, self._names = self._names, defaultdict(list)
+
+    def close(self) -> None:
+        if self._entries is not None:
+            self._entries.close()
+        self._entries = None
+
+    def _add(self, entry: os.DirEntry[str]) -> None:
         if entry.name.endswith(SUFFIX):
-            with suppress(OSError):
-                names[entry.stat(follow_symlinks=False).st_uid].append(entry.name)
-    return names
+            with suppress(OSError):  # it may be gone by now
+                names = self._names[entry.stat(follow_symlinks=False).st_uid]
+                insort(names, entry.name)
+                del names[MOST_FILES:]
 
 
 def parse_inspector(text: str) -> Iterator[tuple[str, str, Labels, float]]:

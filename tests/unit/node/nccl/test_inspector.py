@@ -15,11 +15,11 @@ from slurmscope.node.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.node.nccl import inspector
 from slurmscope.node.nccl.inspector import (
     COLLECTOR,
+    FileNames,
     Inspected,
     InspectorOptions,
     InspectorReader,
     collect,
-    names_by_owner,
     parse_inspector,
 )
 
@@ -65,14 +65,37 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def test_file_that_is_removed_meanwhile_hides_no_other(tmp_path: Path) -> None:
-    for name in ("a.prom", "b.prom", "c.prom", "notes"):
+def test_file_that_is_removed_or_made_is_noticed(tmp_path: Path) -> None:
+    names = FileNames(tmp_path)
+    for name in ("b.prom", "a.prom", "notes"):
         (tmp_path / name).touch()
-    with os.scandir(tmp_path) as scanned:
-        entries = sorted(scanned, key=lambda entry: entry.name)
-    (tmp_path / "a.prom").unlink()
+    names.go_on()
+    assert ["a.prom", "b.prom"] == names.of(os.getuid())
 
-    assert {os.getuid(): ["b.prom", "c.prom"]} == names_by_owner(entries)
+    (tmp_path / "a.prom").unlink()
+    (tmp_path / "c.prom").touch()
+    names.go_on()
+    assert ["b.prom", "c.prom"] == names.of(os.getuid())
+    assert [] == names.of(os.getuid() + 1)
+
+
+def test_user_with_any_number_of_files_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspector, "MOST_ENTRIES", 50)
+    for number in range(300):
+        (tmp_path / f"junk-{number}.prom").touch()
+    os.chown(tmp_path / "junk-0.prom", 4711, -1)
+    others = tmp_path / "z.prom"
+    others.touch()
+    os.chown(others, 4712, -1)
+    names, seen = FileNames(tmp_path), []
+    for _ in range(20):
+        names.go_on()
+        seen.append((names.of(4711), names.of(4712)))
+        assert len(names.of(0)) <= inspector.MOST_FILES
+
+    names.close()
+    # 301 entries in turns of 50: all are found in seven readings, and stay known while the folder is listed again.
+    assert {(("junk-0.prom",), ("z.prom",))} == {(tuple(first), tuple(second)) for first, second in seen[6:]}
 
 
 def test_bandwidth_and_time_of_operations_are_in_base_units(folder: Folder) -> None:
@@ -96,6 +119,7 @@ def test_file_about_the_job_of_another_user_is_not_believed(folder: Folder) -> N
     ("text", "age", "result"),
     [
         (written(), inspector.KEPT_SECONDS + 1, "too_old"),
+        (written(), -inspector.KEPT_SECONDS - 1, "too_old"),
         (written() + " " * inspector.MOST_BYTES, 0.0, "too_long"),
         ("nonsense", 0.0, "malformed"),
         ("", 0.0, "malformed"),
