@@ -93,6 +93,14 @@ class _Count(NamedTuple):
     running_ns: int = 0
 
 
+class _Open(NamedTuple):
+    """What a descriptor counts, and its last values."""
+
+    event: Event
+    core: int
+    last: _Count = _Count()
+
+
 class CgroupEvents:
     """Count the events of one cgroup from now on."""
 
@@ -104,17 +112,19 @@ class CgroupEvents:
         ``result`` is why nothing is counted.
         """
         self.result = COUNTED
-        self._open: dict[int, tuple[str, _Count]] = {}
-        self._totals: dict[str, float] = {}
+        self.cores = tuple(cores)
+        self._open_event = open_event
+        self._open: dict[int, _Open] = {}
+        self._totals: dict[Event, float] = {}
         try:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             self.result = NO_CGROUP
             return
+        self._folder_number = os.fstat(folder).st_ino
         try:
-            cores = tuple(cores)
             for event in events:
-                self._begin(event, folder, cores, open_event)
+                self._begin(event, folder, self.cores)
         finally:
             os.close(folder)
 
@@ -122,36 +132,70 @@ class CgroupEvents:
     def descriptors(self) -> int:
         return len(self._open)
 
+    def follow(self, path: Path, cores: tuple[int, ...]) -> bool:
+        """Count on these cores from now on; return False if the folder is another one: its job has started anew."""
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return True  # it has just ended
+        try:
+            if os.fstat(folder).st_ino != self._folder_number:
+                return False
+            self._move(folder, cores)
+        finally:
+            os.close(folder)
+        return True
+
     def read(self) -> dict[str, float]:
         """Return the events since the start, by name."""
-        for descriptor, (name, before) in self._open.items():
+        for descriptor, known in self._open.items():
             now = _Count(*_COUNT.unpack(os.read(descriptor, _COUNT.size)))
+            before = known.last
             ran_ns = now.running_ns - before.running_ns
             if ran_ns > 0:
                 share = (now.enabled_ns - before.enabled_ns) / ran_ns
-                self._totals[name] += (now.value - before.value) * max(1.0, share)
-                self._open[descriptor] = (name, now)
-        return dict(self._totals)
+                self._totals[known.event] += (now.value - before.value) * max(1.0, share)
+                self._open[descriptor] = known._replace(last=now)
+        return {event.name: total for event, total in self._totals.items()}
 
     def close(self) -> None:
         for descriptor in self._open:
             os.close(descriptor)
         self._open.clear()
 
-    def _begin(self, event: Event, folder: int, cores: tuple[int, ...], open_event: OpenEvent) -> None:
-        opened: list[int] = []
+    def _move(self, folder: int, cores: tuple[int, ...]) -> None:
+        if cores == self.cores:
+            return
+        self.read()
+        self._close({known for known in self._open.values() if known.core not in cores})
+        added, self.cores = tuple(core for core in cores if core not in self.cores), cores
+        for event in tuple(self._totals):
+            if not self._begin(event, folder, added):
+                # What is counted on some cores only is not the event of the job.
+                self._close({known for known in self._open.values() if known.event == event})
+                del self._totals[event]
+
+    def _close(self, ended: Collection[_Open]) -> None:
+        for descriptor in [descriptor for descriptor, known in self._open.items() if known in ended]:
+            os.close(descriptor)
+            del self._open[descriptor]
+
+    def _begin(self, event: Event, folder: int, cores: tuple[int, ...]) -> bool:
+        """Count an event on some cores; return whether that is possible."""
+        opened: dict[int, _Open] = {}
         try:
             for core in cores:
-                opened.append(open_event(event, folder, core))  # noqa: PERF401 - those before a failure are closed
+                opened[self._open_event(event, folder, core)] = _Open(event, core)
         except OSError as error:
             for descriptor in opened:
                 os.close(descriptor)
             if not self._open:
                 self.result = _RESULTS.get(error.errno or 0, FAILED)
-            return
+            return False
         self.result = COUNTED
-        self._totals[event.name] = 0.0
-        self._open.update(dict.fromkeys(opened, (event.name, _Count())))
+        self._totals.setdefault(event, 0.0)
+        self._open.update(opened)
+        return True
 
 
 MOST_JOBS = 64
@@ -198,16 +242,23 @@ class HardwareReader:
 
     def _begin(self, job: JobUse) -> str:
         """Return whether a job is counted, or why it is not; what failed is not tried again for this job."""
-        if (known := self._open.get(job.key)) is not None:
-            return known.result
-        cores = find_cores(job)
-        taken = [each.descriptors for each in self._open.values() if each.descriptors]
-        if len(taken) >= MOST_JOBS or sum(taken) + len(EVENTS) * len(cores) > MOST_DESCRIPTORS:
+        cores, known = find_cores(job), self._open.get(job.key)
+        if known is not None:
+            if known.result != COUNTED:
+                return known.result
+            if self._has_room(cores, known) and known.follow(Path(job.cgroup), cores):
+                return known.result
+            self._open.pop(job.key).close()
+        if not self._has_room(cores):
             return TOO_MANY
         if not job.cgroup:
             return NO_CGROUP
         self._open[job.key] = opened = self._open_events(Path(job.cgroup), cores)
         return opened.result
+
+    def _has_room(self, cores: Collection[int], instead_of: CgroupEvents | None = None) -> bool:
+        taken = [each.descriptors for each in self._open.values() if each.descriptors and each is not instead_of]
+        return len(taken) < MOST_JOBS and sum(taken) + len(EVENTS) * len(cores) <= MOST_DESCRIPTORS
 
 
 def find_cores(job: JobUse) -> tuple[int, ...]:

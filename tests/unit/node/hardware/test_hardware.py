@@ -7,7 +7,7 @@ import errno
 import os
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -131,6 +131,60 @@ def test_cgroup_that_is_gone_is_none(tmp_path: Path, kernel: Kernel) -> None:
     assert "no_cgroup" == CgroupEvents(tmp_path / "gone", (0,), EVENTS, kernel.open).result
 
 
+def test_job_whose_cores_change_is_counted_on_the_new_ones(
+    kernel: Kernel, opened: Callable[[], CgroupEvents], tmp_path: Path
+) -> None:
+    events = opened()  # on cores 0 and 5
+    kernel.count("cycles", 0, 700, 1000, 1000)
+    kernel.count("cycles", 5, 300, 500, 500)
+    for descriptor in kernel.opened.values():
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+    assert events.follow(tmp_path, (5, 6))
+    del kernel.opened["cycles", 0], kernel.opened["instructions", 0], kernel.opened["cache_misses", 0]
+    assert {5, 6} == {core for _, core in kernel.opened}
+    assert 6 == events.descriptors
+    kernel.count("cycles", 5, 350, 600, 600)
+    kernel.count("cycles", 6, 40, 100, 100)
+    # What core 0 counted stays, and nothing is counted twice.
+    assert 700 + 350 + 40 == kernel.read(events)["cycles"]
+
+
+def test_event_that_cannot_be_counted_on_new_cores_is_left_out(
+    kernel: Kernel, opened: Callable[[], CgroupEvents], tmp_path: Path
+) -> None:
+    events = opened()
+    kernel.errors = {"cycles": errno.EMFILE}
+    for descriptor in kernel.opened.values():
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+    assert events.follow(tmp_path, (0, 5, 6))
+    assert (6, "counted") == (events.descriptors, events.result)
+    kernel.opened = {key: descriptor for key, descriptor in kernel.opened.items() if key[0] != "cycles"}
+    assert {"instructions", "cache_misses"} == {*kernel.read(events)}
+
+
+def test_job_that_was_requeued_is_counted_anew(tmp_path: Path, kernel: Kernel) -> None:
+    for name in ("other", "cgroup"):  # so that the second one gets another number
+        (tmp_path / name).mkdir()
+    kernel.count("cycles", 0, 0, 0, 0)
+    jobs = [job(1, (0,), str(tmp_path / "cgroup"))]
+    made: list[CgroupEvents] = []
+
+    def begin(path: Path, cores: Collection[int]) -> CgroupEvents:
+        made.append(CgroupEvents(path, cores, EVENTS, kernel.open))
+        return made[-1]
+
+    reader = HardwareReader(lambda: jobs, tmp_path, begin)
+    reader.read()
+    (tmp_path / "cgroup").rename(tmp_path / "old")
+    (tmp_path / "other").rename(tmp_path / "cgroup")
+    reader.read()
+
+    assert [0, 3] == [each.descriptors for each in made]
+    reader.close()
+
+
 def job(number: int, cores: tuple[int, ...] | None, cgroup: str = "/sys") -> JobUse:
     groups = {WHOLE_JOB: CgroupUse(cpu=CpuUse(cores=cores))}
     return JobUse(key=JobKey(number), uid=1000, groups=groups, cgroup=cgroup)
@@ -143,6 +197,10 @@ class Opened(CgroupEvents):
         assert isinstance(cores, tuple)
         self.result, self.is_closed = "counted", False
         self._number = len(EVENTS) * len(cores)
+
+    def follow(self, _path: Path, cores: tuple[int, ...]) -> bool:
+        self._number = len(EVENTS) * len(cores)
+        return True
 
     @property
     def descriptors(self) -> int:
@@ -192,6 +250,18 @@ def test_job_that_ended_makes_room(tmp_path: Path) -> None:
     assert [True, False] == [each.is_closed for each in made]
     reader.close()
     assert made[1].is_closed
+
+
+def test_job_that_gets_too_many_cores_is_not_counted_any_more(tmp_path: Path) -> None:
+    jobs = [job(1, (0,)), job(2, (1,))]
+    reader = HardwareReader(lambda: jobs, tmp_path, Opened)
+    assert {JobKey(1), JobKey(2)} == reader.read().events.keys()
+    jobs[0] = job(1, tuple(range(MOST_DESCRIPTORS // len(EVENTS))))
+    use = reader.read()
+
+    assert ([JobKey(2)], 1) == ([*use.events], use.results["perf", "too_many"])
+    jobs[0] = job(1, (0, 1))
+    assert {"cycles": 6.0} == reader.read().events[JobKey(1)]
 
 
 def test_job_that_is_not_confined_may_run_on_all_cores() -> None:
