@@ -89,9 +89,9 @@ def run_digests(
     commands = SlurmCommands(config.of(SlurmSettings), environment)
     # Read once, when the first digest needs it.
     coordinators = cache(lambda: read_coordinators(commands.run))
-    with _open_archive(config, environment) as (archive, checkpoints), _open_lock(archive) as lock:
+    with _open_archive(config, environment) as (archive, checkpoints), open_lock(archive, DIGESTS) as lock:
         if not is_dry_run:
-            _require_lock(lock)
+            require_lock(lock)
             checkpoints.delete_mails(now_seconds - SENT_KEPT_SECONDS)
         currency = config.of(EnergySettings).currency
         sender = DigestSender(
@@ -105,7 +105,7 @@ def run_digests(
         clusters = None if to or not request.has_accounts else _coordinated_clusters(archive, commands)
         for about, digest in write_digests(archive, request, now_seconds, clusters):
             if not is_dry_run:
-                _require_lock(lock)
+                require_lock(lock)
             yield from sender.deliver(about, digest, _readers(about, to, coordinators) if digest else ())
 
 
@@ -226,23 +226,23 @@ def _readers(about: DigestSubject, to: str, coordinators: Callable[[], Coordinat
 
 
 @contextmanager
-def _open_lock(archive: SqlArchive) -> Iterator[SessionLock]:
-    lock = archive.database.make_lock(DIGESTS)
+def open_lock(archive: SqlArchive, name: str) -> Iterator[SessionLock]:
+    lock = archive.database.make_lock(name)
     try:
         yield lock
     finally:
         lock.release()
 
 
-def _require_lock(lock: SessionLock) -> None:
-    """Raise ArchiveError while another process sends digests: both would send each of them."""
-    # The server closes a connection that was silent while a digest was summed up. To take the lock again is safe: each
-    # mail is sent only if no other process has recorded it.
+def require_lock(lock: SessionLock, what: str = "digests") -> None:
+    """Raise ArchiveError while another process sends them: both would send each of them."""
+    # The server closes a connection that was silent while a mail was made. To take the lock again is safe: each mail is
+    # sent only if no other process has recorded it.
     with suppress(ArchiveError):
         if lock.hold():
             return
     if not lock.hold():
-        raise ArchiveError("another process is sending digests from this archive; run it on one host only")
+        raise ArchiveError(f"another process is sending {what} from this archive; run it on one host only")
 
 
 @contextmanager

@@ -32,7 +32,7 @@ ELECTION_SECONDS = 10.0
 """Interval between attempts to be elected; a process that was killed is replaced after at most this time."""
 RESIGN_SECONDS = 1.5 * ELECTION_SECONDS
 """For how long a process that resigned lets others be elected: each of them tries once meanwhile."""
-RETENTION, DIGESTS = "retention", "sender of digests"
+RETENTION, DIGESTS, STUCK_MAILS = "retention", "sender of digests", "sender of mails about stuck jobs"
 REPORTER = "reporter of"
 """Names of roles; the name of the cluster is appended to that of a reporter."""
 THINNED_POINTS = 60

@@ -15,6 +15,7 @@ import pytest
 from pypdf import PdfReader
 
 from slurmscope.archive.settings import ArchiveSettings
+from slurmscope.reporter.reporters import STUCK_MAILS
 from slurmscope.reports.sources import open_archive
 from tests.fakes.command_line import run_here
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
@@ -257,8 +258,26 @@ def test_stuck_job_that_cannot_be_read_is_reported(
         done = _mail(mailbox, shared_archive, slurm, "--stuck", "--prometheus.url", url, *dry_run)
 
     assert (1, "", []) == (done.returncode, done.stdout, mailbox.mails)
-    assert done.stderr.startswith("job 99: not sent: ")
+    assert done.stderr.startswith("not sent: ")
     assert "slurmdbd is away" in done.stderr
+
+
+@pytest.mark.parametrize(("dry_run", "is_refused"), [((), True), (("--dry-run",), False)])
+def test_two_timers_do_not_mail_about_stuck_jobs_at_the_same_time(
+    mailbox: Mailbox, shared_archive: Path, slurm: Path, dry_run: tuple[str, ...], is_refused: bool
+) -> None:
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{shared_archive}", timeout=60.0))
+    lock = archive.database.make_lock(STUCK_MAILS)
+    try:
+        assert lock.hold()
+        with scripted_server(FakePrometheus([vector()]).handle) as url:
+            done = _mail(mailbox, shared_archive, slurm, "--stuck", "--prometheus.url", url, *dry_run)
+    finally:
+        lock.release()
+        archive.close()
+
+    assert is_refused == bool(done.returncode)
+    assert is_refused == ("another process is sending mails about stuck jobs" in done.stderr)
 
 
 @pytest.mark.parametrize("other", [("12",), ("--to", "me@example.org"), ("-M", "lab"), ("-s", "Slurm Job_id=12")])

@@ -15,7 +15,7 @@ from slurmscope.archive.interface import UseTotal
 from slurmscope.archive.settings import ArchiveSettings
 from slurmscope.core.errors import ArchiveError, OutputError
 from slurmscope.mail.digest import Digest, DigestSubject, DigestSums, make_digest
-from slurmscope.mail.digest_delivery import MAX_FAILURES_IN_A_ROW, DigestSender, SendOutcome, _require_lock
+from slurmscope.mail.digest_delivery import MAX_FAILURES_IN_A_ROW, DigestSender, SendOutcome, require_lock
 from slurmscope.reports.settings import MailSettings
 from slurmscope.reports.sources import open_archive
 from tests.fakes.mail_server import body_of
@@ -225,10 +225,10 @@ class FailingLock:
 
 @pytest.mark.parametrize("first", [True, False, ArchiveError("the server closed the silent connection")])
 def test_lock_that_was_lost_while_a_digest_was_made_is_taken_again(first: bool | ArchiveError) -> None:
-    _require_lock(FailingLock(first, True))
+    require_lock(FailingLock(first, True))
 
 
 @pytest.mark.parametrize("first", [False, ArchiveError("the server closed the silent connection")])
 def test_lock_of_another_process_stops_the_digests(first: bool | ArchiveError) -> None:
     with pytest.raises(ArchiveError, match="another process is sending digests"):
-        _require_lock(FailingLock(first, False))
+        require_lock(FailingLock(first, False))

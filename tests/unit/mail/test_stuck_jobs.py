@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from email.message import EmailMessage
 from pathlib import Path
@@ -13,15 +14,14 @@ import yaml
 
 from slurmscope.archive.checkpoints import Checkpoints
 from slurmscope.archive.settings import ArchiveSettings
-from slurmscope.core.errors import AmbiguousName, SourceError
+from slurmscope.core.errors import AmbiguousName, ArchiveError, OutputError, SourceError
 from slurmscope.jobs.findings import RULES as ALL_RULES
 from slurmscope.jobs.record import JobRecord
 from slurmscope.jobs.report import JobReport
-from slurmscope.mail.stuck_jobs import MOST_JOBS, RULES, StuckJob, StuckMails, find_stuck
-from slurmscope.mail.stuck_jobs import make_report as make_stuck_report
+from slurmscope.mail.digest_delivery import MAX_FAILURES_IN_A_ROW
+from slurmscope.mail.stuck_jobs import MOST_JOBS, RULES, StuckJob, StuckMails, find_runs, find_stuck
 from slurmscope.prometheus.responses import FoundSeries, Reply
 from slurmscope.prometheus.settings import Matcher
-from slurmscope.reports.make import ReportMaker
 from slurmscope.reports.settings import MailSettings
 from slurmscope.reports.sources import open_archive
 from tests.fakes.mail_server import body_of
@@ -55,11 +55,15 @@ def checkpoints(tmp_path: Path) -> Iterator[Checkpoints]:
     archive.close()
 
 
+def mails_of(checkpoints: Checkpoints, send: Callable[[EmailMessage], None], now: int | None = START) -> StuckMails:
+    return StuckMails(checkpoints=checkpoints, settings=SITE, send=send, now_seconds=now)
+
+
 def sent(checkpoints: Checkpoints, report: JobReport | None, *, now: int | None = START) -> list[EmailMessage]:
     """Return the mails of one run about one job."""
     mails: list[EmailMessage] = []
-    run = StuckMails(checkpoints=checkpoints, settings=SITE, send=mails.append, now_seconds=now)
-    lines = list(run.deliver([JOB], lambda job: report if job == JOB else None))
+    made = {JOB: report.record} if report and not report.record.has_ended else {}
+    lines = [*mails_of(checkpoints, mails.append, now).deliver([JOB], lambda _: made, lambda _: report or STUCK)]
     assert len(mails) == len(lines)
     return mails
 
@@ -104,43 +108,93 @@ def test_dry_run_is_not_remembered(checkpoints: Checkpoints) -> None:
     assert [1, 1] == [len(sent(checkpoints, STUCK, now=None)) for _ in range(2)]
 
 
+def stuck(count: int) -> dict[StuckJob, JobRecord | AmbiguousName]:
+    """Return so many jobs that run."""
+    return {StuckJob(str(number), RUNNING.cluster): replace(RUNNING, job_id=number) for number in range(1, count + 1)}
+
+
+def report_of(record: JobRecord) -> JobReport:
+    return make_report(record, findings=(HELD,))
+
+
 def test_job_that_cannot_be_read_stops_no_other(checkpoints: Checkpoints) -> None:
-    def find(job: StuckJob) -> JobReport:
-        if job != JOB:
-            raise SourceError("sacct timed out after 8 s")
-        return STUCK
+    def make(record: JobRecord) -> JobReport:
+        if record.job_id == 1:
+            raise SourceError("Prometheus timed out after 8 s")
+        return report_of(record)
 
     mails: list[EmailMessage] = []
-    run = StuckMails(checkpoints=checkpoints, settings=SITE, send=mails.append, now_seconds=START)
-    lines = [*run.deliver([StuckJob("5", ""), JOB], find)]
+    jobs = {**stuck(2), StuckJob("3", ""): AmbiguousName("job", "3", {"alpha", "beta"})}
+    lines = [*mails_of(checkpoints, mails.append).deliver([*jobs], lambda _: jobs, make)]
 
-    assert "job 5: not sent: sacct timed out after 8 s" == lines[0]
-    assert [f"job {RUNNING.job_id}: sent to ada@example.org: Title of process_held"] == lines[1:]
+    assert "job 1: not sent: Prometheus timed out after 8 s" == lines[0]
+    assert "job 2: sent to ada@example.org: Title of process_held" == lines[1]
+    assert lines[2].startswith("job 3: not sent: ")
     assert 1 == len(mails)
 
 
-def test_alerts_of_one_run_are_bounded(checkpoints: Checkpoints) -> None:
-    asked: list[StuckJob] = []
-    run = StuckMails(checkpoints=checkpoints, settings=SITE, send=lambda _: None, now_seconds=START)
-    assert [] == [*run.deliver([StuckJob(str(n), "") for n in range(MOST_JOBS + 9)], asked.append)]
-    assert MOST_JOBS == len(asked)
+def test_mail_server_that_is_down_is_not_tried_for_every_job(checkpoints: Checkpoints) -> None:
+    tried: list[EmailMessage] = []
+
+    def refuse(mail: EmailMessage) -> None:
+        tried.append(mail)
+        raise OutputError("cannot connect to mail.example.org:25")
+
+    jobs = stuck(50)
+    lines = [*mails_of(checkpoints, refuse).deliver([*jobs], lambda _: jobs, report_of)]
+
+    assert (MAX_FAILURES_IN_A_ROW, MAX_FAILURES_IN_A_ROW + 1) == (len(tried), len(lines))
+    assert lines[-1].startswith("not sent: 10 jobs in a row failed")
+    # They are still due.
+    mails: list[EmailMessage] = []
+    assert 50 == len([*mails_of(checkpoints, mails.append).deliver([*jobs], lambda _: jobs, report_of)])
 
 
-def find(*records: JobRecord, job: StuckJob) -> JobReport | None:
-    return make_stuck_report(FakeAccounting([*records]), ReportMaker(None, wall_clock=lambda: START + 7200.0), job)
+def test_reports_of_one_run_are_bounded_and_jobs_that_were_mailed_hide_no_others(checkpoints: Checkpoints) -> None:
+    jobs = stuck(MOST_JOBS + 9)
+    made: list[int] = []
+
+    def make(record: JobRecord) -> JobReport:
+        made.append(record.job_id)
+        return report_of(record)
+
+    for expected in ([*range(1, MOST_JOBS + 1)], [*range(MOST_JOBS + 1, MOST_JOBS + 10)], []):
+        made.clear()
+        assert len(expected) == len([*mails_of(checkpoints, lambda _: None).deliver([*jobs], lambda _: jobs, make)])
+        assert expected == made
 
 
-def test_report_is_that_of_the_job_with_the_id_of_metrics() -> None:
+def test_record_of_a_job_that_still_runs_is_kept_and_others_are_deleted(checkpoints: Checkpoints) -> None:
+    checkpoints.record_mail("stuck alpha 5 5", "bob@example.org", START)
+    assert 1 == len(sent(checkpoints, STUCK))
+    for days in range(1, 100, 10):
+        assert [] == sent(checkpoints, STUCK, now=START + days * 86_400)
+    assert checkpoints.last_mail("stuck alpha 5 5", "bob@example.org") is None
+
+
+def test_only_one_process_sends(checkpoints: Checkpoints) -> None:
+    def taken() -> None:
+        raise ArchiveError("another process is sending mails about stuck jobs")
+
+    mails: list[EmailMessage] = []
+    for now, count in ((START, 0), (None, 1)):  # a dry run needs no lock
+        run = replace(mails_of(checkpoints, mails.append, now), require_lock=taken)
+        with pytest.raises(ArchiveError) if now else nullcontext():
+            list(run.deliver([JOB], lambda _: {JOB: RUNNING}, report_of))
+        assert count == len(mails)
+
+
+def find(*records: JobRecord, job: StuckJob) -> JobRecord | AmbiguousName | None:
+    return find_runs(FakeAccounting([*records]), [job]).get(job)
+
+
+def test_run_is_that_of_the_job_with_the_id_of_metrics() -> None:
     task = replace(RUNNING, job_id=15, array_job_id=15, array_task_id=7)
     other = replace(RUNNING, job_id=16, array_job_id=15, array_task_id=6)
     elsewhere = replace(RUNNING, job_id=15, cluster="beta", user="bob")
 
-    report = find(task, other, elsewhere, job=StuckJob("15", RUNNING.cluster))
-
-    assert report is not None
-    assert ("15_7", "ada") == (report.record.shown_id, report.record.user)
-    with pytest.raises(AmbiguousName):
-        find(task, elsewhere, job=StuckJob("15", ""))
+    assert task == find(task, other, elsewhere, job=StuckJob("15", RUNNING.cluster))
+    assert isinstance(find(task, elsewhere, job=StuckJob("15", "")), AmbiguousName)
 
 
 def test_only_the_newest_run_counts_and_only_while_it_runs() -> None:
@@ -154,11 +208,11 @@ def test_only_the_newest_run_counts_and_only_while_it_runs() -> None:
 def test_jobs_are_those_of_alerts_that_fire() -> None:
     client = Client(
         {"slurm_job": "12", "cluster": "Alpha"}, {"slurm_job": "12", "cluster": "Alpha"}, {"slurm_job": "7"}, {},
-        {"slurm_job": "12; drop"},
+        {"slurm_job": "12; drop"}, {"slurm_job": "²"}, {"slurm_job": "9" * 5000},
     )  # fmt: skip
     found = find_stuck(client, START, [Matcher("site", 'a"b')])
 
-    assert [StuckJob("12", "alpha"), StuckJob("7", "")] == found
+    assert [StuckJob("7", ""), StuckJob("12", "alpha")] == found
     assert (
         'count by (cluster, slurm_job) (ALERTS{alertname=~"JobProcessHeld|JobPartStopped|JobGpuStuck",'
         'alertstate="firing",site="a\\"b"})'
