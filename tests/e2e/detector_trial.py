@@ -16,7 +16,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from tests.e2e import detector_work, mpi_job
 from tests.processes import run_slurmscope, serving, until
 from tests.requirements import refuse
 
-DETECTORS = ("process_held", "straggler", "part_stopped", "memory_thrashing")
+CROWDED = "node_oversubscribed"
+DETECTORS = ("process_held", "straggler", CROWDED, "part_stopped", "memory_thrashing")
 """Of threads that wait for a core nothing is learned here: on a machine that is shared, all wait."""
 WORKING_SECONDS = 30.0
 """Before something is done to a job: a detector compares with what the job did before."""
@@ -36,8 +37,9 @@ SECONDS = 100.0
 LIMITS = {
     "PROCESS_HELD_MIN_HELD_SECONDS": "60s",
     "STRAGGLER_MIN_SLOW_SECONDS": "20s",
+    "NODE_OVERSUBSCRIBED_MIN_SLOW_SECONDS": "20s",
     # The jobs of a round use the same cores, and make each other wait.
-    "STRAGGLER_MIN_FACTOR": "4",
+    "NODE_OVERSUBSCRIBED_MIN_FACTOR": "4",
     "PART_STOPPED_MIN_SILENT_SECONDS": "30s",
     "MIN_RUN_SECONDS": "30s",
 }
@@ -109,27 +111,74 @@ def find_ranks(lab: SlurmLab, folder: Path, tasks: int) -> dict[str, tuple[int, 
 
 
 @contextmanager
-def throttled(pid: int, ratio: float, *, competitors: int = 0) -> Iterator[None]:
-    """Give a process, and programs beside it, a small part of a core, by a cgroup of its own."""
-    hierarchy = CGROUP_ROOT / "cpu"
-    if not (hierarchy / "cpu.shares").exists():
-        refuse("there is no hierarchy of cgroup v1 with the CPU controller")
-    limited = hierarchy / f"slurmscope-test-{pid}"
-    limited.mkdir()
+def limited(ranks: Ranks, rank: str, ratio: float) -> Iterator[None]:
+    """Give one task a small part of a core, by a CPU limit of the job's cgroup on its node."""
+    pid, node = ranks[rank]
+    made = {at: _make_job_cgroup(each) for each, at in ranks.values()}
+    try:
+        with _members(made[node], ratio, [pid]):
+            yield
+    finally:
+        for path in made.values():
+            _remove(path)
+
+
+@contextmanager
+def crowded(pid: int, ratio: float, competitors: int) -> Iterator[None]:
+    """Let a process share a part of a core with other programs, which do not belong to its job."""
     others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(competitors)]
     try:
-        (limited / "cpu.cfs_quota_us").write_text(str(int(ratio * 100_000)), encoding="ascii")
-        for each in (pid, *(other.pid for other in others)):
-            (limited / "cgroup.procs").write_text(str(each), encoding="ascii")
-        yield
+        path = _cpu_hierarchy() / f"slurmscope-test-{pid}"
+        path.mkdir()
+        try:
+            with _members(path, ratio, [pid, *(other.pid for other in others)]):
+                yield
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+            _remove(path)
     finally:
         for other in others:
             other.kill()
             other.wait()
-        if Path(f"/proc/{pid}").exists():
-            (hierarchy / "cgroup.procs").write_text(str(pid), encoding="ascii")
-        until(lambda: not (limited / "cgroup.procs").read_text())
-        limited.rmdir()
+
+
+@contextmanager
+def _members(path: Path, ratio: float, pids: Sequence[int]) -> Iterator[None]:
+    """Limit a cgroup to a part of a core, and move processes there; in the end, move them away and lift the limit."""
+    (path / "cpu.cfs_quota_us").write_text(str(int(ratio * 100_000)), encoding="ascii")
+    try:
+        for each in pids:
+            (path / "cgroup.procs").write_text(str(each), encoding="ascii")
+        yield
+    finally:
+        for each in pids:
+            with suppress(ProcessLookupError):
+                (_cpu_hierarchy() / "cgroup.procs").write_text(str(each), encoding="ascii")
+        (path / "cpu.cfs_quota_us").write_text("-1", encoding="ascii")
+
+
+def _remove(path: Path) -> None:
+    until(lambda: not (path / "cgroup.procs").read_text())
+    path.rmdir()
+
+
+def _cpu_hierarchy() -> Path:
+    hierarchy = CGROUP_ROOT / "cpu"
+    if not (hierarchy / "cpu.shares").exists():
+        refuse("there is no hierarchy of cgroup v1 with the CPU controller")
+    return hierarchy
+
+
+def _make_job_cgroup(pid: int) -> Path:
+    """Make the cgroup of a job in the hierarchy of the CPU controller, where Slurm makes none; the lab removes it."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").splitlines()
+    (path,) = [path for line in lines for _, names, path in [line.split(":", 2)] if "cpuacct" in names.split(",")]
+    top, user, job = path.split("/")[1:4]
+    made = _cpu_hierarchy() / top / user / job
+    made.mkdir(parents=True, exist_ok=True)
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,15 +215,27 @@ def _stop_last(_stack: ExitStack, job: Job) -> None:
     os.kill(last_task(job)[0], signal.SIGSTOP)
 
 
-def _throttle(ratio: float, competitors: int = 0) -> Callable[[ExitStack, Job], None]:
-    return lambda stack, job: stack.enter_context(throttled(last_task(job)[0], ratio, competitors=competitors))
+def _limit(ratio: float) -> Callable[[ExitStack, Job], None]:
+    return lambda stack, job: stack.enter_context(limited(job.ranks, max(job.ranks), ratio))
+
+
+def _crowd(ratio: float, competitors: int) -> Callable[[ExitStack, Job], None]:
+    return lambda stack, job: stack.enter_context(crowded(last_task(job)[0], ratio, competitors))
+
+
+def _prompt(start: Callable[[SlurmLab, str], Job]) -> Callable[[SlurmLab, str], Job]:
+    """Give the tasks a core at once, whatever else this machine does: of tasks that hardly work, nothing is said."""
+
+    def start_prompt(lab: SlurmLab, user: str) -> Job:
+        job = start(lab, user)
+        for pid, _ in job.ranks.values():
+            os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
+        return job
+
+    return start_prompt
 
 
 def _kill_last(_stack: ExitStack, job: Job) -> None:
-    # They get a core at once, whatever else this machine does: of tasks that hardly work, nothing is said.
-    for pid, _ in job.ranks.values():
-        os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
-    time.sleep(WORKING_SECONDS)
     os.kill(last_task(job)[0], signal.SIGKILL)
 
 
@@ -200,20 +261,24 @@ FAULTS = (
         expected="process_held", also=("part_stopped",),
     ),
     Kind(
-        name="a task of an MPI job gets 3 % of a core (quota of a cgroup)",
-        start=_mpi("mpi-slow", tasks=2, work_seconds=0.005), harm=_throttle(0.03), expected="straggler",
+        name="a task of an MPI job gets 3 % of a core (CPU limit of the job's cgroup)",
+        start=_mpi("mpi-slow", tasks=2, work_seconds=0.005), harm=_limit(0.03), expected="straggler",
     ),
     Kind(
         name="a task shares 20 % of a core with three other programs",
-        start=_plain("beside", "duty 0.25"), harm=_throttle(0.2, 3), expected="straggler",
+        start=_plain("beside", "duty 0.25"), harm=_crowd(0.2, 3), expected=CROWDED,
+    ),
+    Kind(
+        name="a task of another job gets 5 % of a core (CPU limit of the job's cgroup)",
+        start=_plain("limited", "duty 0.3"), harm=_limit(0.05), expected="straggler",
     ),
     Kind(
         name="a task is killed, the other works on",
-        start=_plain("killed", "duty 0.4"), harm=_kill_last, expected="part_stopped",
+        start=_prompt(_plain("killed", "duty 0.3")), harm=_kill_last, expected="part_stopped",
     ),
     Kind(
         name="the only task on a node is killed, the other works on",
-        start=_plain("alone", "duty 0.4", stays=False), harm=_kill_last, expected="part_stopped",
+        start=_prompt(_plain("alone", "duty 0.3", stays=False)), harm=_kill_last, expected="part_stopped",
     ),
     Kind(
         name="a file of 200 MB is read again and again with 100 MB of memory",
@@ -245,6 +310,8 @@ class Tally:
     right: Counter[str] = field(default_factory=Counter)
     false: Counter[str] = field(default_factory=Counter)
     alarms: list[str] = field(default_factory=list)
+    crowded: int = 0
+    """Other jobs of which it was said that others used their cores, as is true on a machine that is shared."""
 
     def add(self, kind: Kind, job: Job, found: Mapping[str, str]) -> None:
         """Add the findings about a job: explanation by rule."""
@@ -255,6 +322,8 @@ class Tally:
             if rule == kind.expected and names_culprit(rule, job, found[rule]):
                 self.named[kind.name] += 1
                 self.right[rule] += 1
+            elif rule == CROWDED:
+                self.crowded += 1
             elif rule not in kind.also:
                 self.false[rule] += 1
                 self.alarms.append(f"{kind.name}: {rule}: {found[rule]}")
@@ -268,8 +337,8 @@ def names_culprit(rule: str, job: Job, explanation: str) -> bool:
     return node in explanation and (rule != "process_held" or f"Process {pid} " in explanation)
 
 
-def run_round(lab: SlurmLab, kinds: Sequence[Kind], server: Server, tally: Tally, seconds: float = SECONDS) -> None:
-    """Run a job of each kind, do to it what belongs to the kind, and count what its report says."""
+def run_round(lab: SlurmLab, kinds: Sequence[Kind], server: Server, tally: Tally, seconds: float = SECONDS) -> float:
+    """Run a job of each kind, do to it what belongs to the kind, and count what its report says; return the load."""
     users = itertools.cycle((ALICE, BOB))
     with ExitStack() as stack:
         jobs = [(kind, kind.start(lab, next(users))) for kind in kinds]
@@ -277,9 +346,11 @@ def run_round(lab: SlurmLab, kinds: Sequence[Kind], server: Server, tally: Tally
         for kind, job in jobs:
             kind.harm(stack, job)
         time.sleep(seconds)
+        load = os.getloadavg()[0]
         for kind, job in jobs:
             tally.add(kind, job, find(lab, server.url, job.number))
     lab.reset()
+    return load
 
 
 def find(lab: SlurmLab, url: str, job: int) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from lab import ALICE, BOB, SlurmLab
 from lab.prometheus import run_prometheus
-from tests.e2e.detector_trial import start_mpi, throttled
+from tests.e2e.detector_trial import limited, start_mpi
 from tests.processes import run_slurmscope, serving, until, values
 
 
@@ -61,18 +61,13 @@ def test_node_that_slows_the_others_is_named_with_its_factor(slurm_lab: SlurmLab
     lab.reset()
     slow, ranks = start_mpi(lab, ALICE, "slow", tasks=2, work_seconds=0.005)
     healthy, _ = start_mpi(lab, BOB, "even", tasks=2, work_seconds=0.005)
-    pid, node = ranks["1"]
+    _, node = ranks["1"]
     assert 2 == len({node for _, node in ranks.values()})
-    environment = {
-        **lab.environment,
-        "SLURMSCOPE_RULES_STRAGGLER_MIN_SLOW_SECONDS": "15s",
-        # Other tests use the same two cores, and make healthy jobs wait for some seconds.
-        "SLURMSCOPE_RULES_STRAGGLER_MIN_FACTOR": "4",
-    }
+    environment = {**lab.environment, "SLURMSCOPE_RULES_STRAGGLER_MIN_SLOW_SECONDS": "15s"}
     with (
         serving("node") as agent,
         run_prometheus(tmp_path / "prometheus", CONFIG.format(address=agent.addresses[0])) as prometheus,
-        throttled(pid, QUOTA_RATIO),
+        limited(ranks, "1", QUOTA_RATIO),
     ):
 
         def find(job: int) -> list[dict[str, Any]]:

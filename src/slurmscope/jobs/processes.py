@@ -129,8 +129,8 @@ class ProfileSummary:
 class SlowPart(NamedTuple):
     """A node, or one of its GPUs, that was slower than the median of the others; ratios are 0 to 1.
 
-    Of a node they are the share of the time in which its processes could run and had a core; of a GPU, that in which it
-    was busy.
+    Of a node they are the share of the time in which its processes could run and were not held back; of a GPU, that in
+    which it was busy.
     """
 
     node: str
@@ -145,6 +145,9 @@ class SlowPart(NamedTuple):
     def factor(self) -> float:
         """Return how many times as long the same work took."""
         return self.others_ratio / self.own_ratio
+
+    def covers(self, at_seconds: float) -> bool:
+        return 0 < at_seconds - self.since_seconds <= self.seconds
 
 
 class SilentPart(NamedTuple):

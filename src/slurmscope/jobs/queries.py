@@ -199,6 +199,7 @@ CURVES: Mapping[str, SeriesQuery] = {
     "cpu_system": _curve("jobs_cpu_system_seconds_total", Aggregation.RATE, by=()),
     "cpu_core": _curve("jobs_cpu_core_seconds_total", Aggregation.RATE, each=_CORE, by=_CORE),
     "cpu_queue": SeriesQuery(metric="jobs_run_queue_wait_seconds_total", how=Aggregation.RATE, may_fall=True),
+    "cpu_throttled": _curve("jobs_cpu_throttled_seconds_total", Aggregation.RATE),
     # For a minute after the last process of the job on a node.
     "ended": SeriesQuery(
         metric="jobs_info",

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find the nodes and GPUs of a job that the others wait for: they are slow, or have stopped.
 
-Each is compared with the median of the others, point by point. A node is slow when its processes could run and had no
-core: that depends neither on how the work is divided nor on how the others wait, sleeping or spinning. A GPU is slow
-when it is less busy while all others are always busy: that is how they wait in a collective operation.
+Each is compared with the median of the others, point by point. A node is slow when a CPU limit held its processes back.
+It is oversubscribed when they could run and had no core: others used it, and the node is not at fault. Neither depends
+on how the work is divided, nor on how the others wait, sleeping or spinning. A GPU is slow when it is less busy while
+all others are always busy, and yet does as much work: that is how they wait for it in a collective operation.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from statistics import median, median_high
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean, median, median_high
 from typing import NamedTuple
 
 from slurmscope.jobs.curves import STOPPED_CORES, Aligned, align
@@ -30,6 +31,10 @@ MAX_SLOW = 8
 """Of so many parts it is checked whether they are slow: what most of them are is not slow."""
 MAX_MISSED = 1
 """Points between two slow ones that may be other: the one before belongs to the same time."""
+MIN_POINTS = 3
+"""A part that is slow in fewer points is not named: one point is chance."""
+LEAST_GPU_WORK = 0.02
+"""GPUs whose tensor cores, or multiprocessors, work for a smaller share are not compared by them."""
 LEAST_CORES = 0.01
 """A node that keeps fewer cores busy does not work, and is not compared."""
 WAITING_GPU_RATIO = 0.9
@@ -46,11 +51,26 @@ _Label = tuple[str, ...]
 
 def find_slow_parts(run: MeasuredRun) -> tuple[SlowPart, ...]:
     """Return the nodes and GPUs that were slow for longest, the slowest first."""
-    nodes = _slow(align(tuple(_run_ratios(run))), run.start_seconds)
+    throttled = _by_labels(run, "cpu_throttled")
+    nodes = _slow(align(tuple(_run_ratios(run, throttled))), run.start_seconds)
     gpus = _slow(
         align(_own_gpus(run)), run.start_seconds, min_ratio=SILENT_GPU_RATIO, min_others_ratio=WAITING_GPU_RATIO
     )
-    return tuple(sorted((*nodes, *gpus), key=lambda part: (-part.factor, part.node, part.gpu)))
+    return _sorted((*nodes, *(part for part in gpus if _works_as_much(run, part))))
+
+
+def find_oversubscribed(run: MeasuredRun) -> tuple[SlowPart, ...]:
+    """Return the nodes where threads waited for a core and no limit held them back, the worst first."""
+    throttled = _by_labels(run, "cpu_throttled")
+    waited = {
+        labels: {time: max(0.0, wait - throttled.get(labels, {}).get(time, 0.0)) for time, wait in points.items()}
+        for labels, points in _by_labels(run, "cpu_queue").items()
+    }
+    return _sorted(_slow(align(tuple(_run_ratios(run, waited))), run.start_seconds))
+
+
+def _sorted(parts: Iterable[SlowPart]) -> tuple[SlowPart, ...]:
+    return tuple(sorted(parts, key=lambda part: (-part.factor, part.node, part.gpu)))
 
 
 def find_silent_parts(run: MeasuredRun) -> tuple[SilentPart, ...]:
@@ -66,12 +86,14 @@ def find_silent_parts(run: MeasuredRun) -> tuple[SilentPart, ...]:
     )
 
 
-def _run_ratios(run: MeasuredRun) -> Iterator[Series]:
-    """Yield for each node which share of the time in which its processes could run they had a core."""
-    waited = {series.labels: series for series in run.curves.get("cpu_queue", ())}
+def _by_labels(run: MeasuredRun, curve: str) -> dict[_Label, dict[float, float]]:
+    return {series.labels: dict(zip(series.times, series.values, strict=True)) for series in run.curves.get(curve, ())}
+
+
+def _run_ratios(run: MeasuredRun, lost: Mapping[_Label, Mapping[float, float]]) -> Iterator[Series]:
+    """Yield for each node which share of the time in which its processes could run was not ``lost``."""
     for series in run.curves.get("cpu", ()):
-        other = waited.get(series.labels)
-        waits = dict(zip(other.times, other.values, strict=True)) if other else {}
+        waits = lost.get(series.labels, {})
         points = [
             # Those that mostly sleep wait for others, not for a core.
             (time, busy / (busy + waits[time]) if busy + waits[time] >= MIN_WORKING_CORES else 1.0)
@@ -87,6 +109,24 @@ def _own_gpus(run: MeasuredRun) -> tuple[Series, ...]:
     """Return the curves of GPUs that no other job shared."""
     jobs = run.totals.get("gpu_jobs", {})
     return tuple(series for series in run.curves.get("gpu_busy", ()) if jobs.get(series.labels, 0.0) <= 1)
+
+
+def _works_as_much(run: MeasuredRun, part: SlowPart) -> bool:
+    """Return whether a GPU that was less busy did about as much as the others: then these wait for it while they spin.
+
+    GPUs that work each for itself do as much as they are busy. False where it is not known.
+    """
+    for curve in ("gpu_tensor", "gpu_sm"):
+        sums = {
+            series.labels: [value for time, value in zip(series.times, series.values, strict=True) if part.covers(time)]
+            for series in run.curves.get(curve, ())
+        }
+        means = {labels: fmean(values) for labels, values in sums.items() if values}
+        own = [mean for labels, mean in means.items() if labels[:2] == (part.node, part.gpu)]
+        others = [mean for labels, mean in means.items() if labels[:2] != (part.node, part.gpu)]
+        if len(own) == 1 and others and median(others) >= LEAST_GPU_WORK:
+            return own[0] >= (1 + 1 / part.factor) / 2 * median(others)
+    return False
 
 
 class _SlowPoint(NamedTuple):
@@ -110,6 +150,8 @@ def _slow(
                 points[label].append(_SlowPoint(place, own, others))
     for label, found in points.items():
         longest = max(_split(found), key=lambda span: span[-1].place - span[0].place)
+        if len(longest) < MIN_POINTS:
+            continue
         first, last = longest[0].place, longest[-1].place
         begin = max(start_seconds, aligned.times[first] - _step(aligned))
         yield SlowPart(

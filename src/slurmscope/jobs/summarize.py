@@ -32,7 +32,7 @@ from slurmscope.jobs.resources import (
     working_peaks,
 )
 from slurmscope.jobs.series import Measured, Series
-from slurmscope.jobs.stragglers import find_silent_parts, find_slow_parts
+from slurmscope.jobs.stragglers import find_oversubscribed, find_silent_parts, find_slow_parts
 from slurmscope.jobs.summary import (
     FilesystemSummary,
     GpuSummary,
@@ -59,6 +59,7 @@ _CURVES = frozenset(
         "profiled_memory_node",
         "cpu",
         "cpu_queue",
+        "cpu_throttled",
         "ended",
         "write",
         "memory_anon",
@@ -104,6 +105,7 @@ def summarize(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
         sent_bytes=_sent_bytes(run),
         held=_held(run),
         slow_parts=find_slow_parts(run),
+        oversubscribed_nodes=find_oversubscribed(run),
         silent_parts=find_silent_parts(run),
         checkpoints=_checkpoints(run),
         traces=summarize_traces(run, peaks),

@@ -355,6 +355,8 @@ class JobSummary:
     """Processes that were held, the longest first."""
     slow_parts: tuple[SlowPart, ...] = ()
     """Nodes and GPUs that the others probably waited for, the slowest first."""
+    oversubscribed_nodes: tuple[SlowPart, ...] = ()
+    """Nodes where threads waited for a core, which others had, the worst first."""
     silent_parts: tuple[SilentPart, ...] = ()
     """Nodes and GPUs that stopped working before the others, the first one first."""
     checkpoints: Checkpoints | None = None

@@ -46,7 +46,7 @@ EXPECTED_RULES = {
     "memory_growing", "too_many_nodes", "too_short", "node_failed", "gpu_busy_without_work", "gpu_tensor_unused",
     "gpu_memory_bound", "kernel_time", "gpu_fault", "gpu_stuck", "gpu_only_copies", "gpu_launch_bound", "gpu_starved",
     "gpu_some_idle", "gpu_unused_memory", "gpu_throttled", "network_fallback", "process_held", "straggler",
-    "part_stopped", "cpu_queued", "memory_thrashing", "lost_since_checkpoint",
+    "node_oversubscribed", "part_stopped", "cpu_queued", "memory_thrashing", "lost_since_checkpoint",
 }  # fmt: skip
 DEFAULTS = resolve_thresholds({})
 

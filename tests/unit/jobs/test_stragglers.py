@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,25 +19,37 @@ from tests.fakes.reports import START, make_record
 Curve = float | Callable[[float], float]
 
 
-def queued(waits: dict[str, Curve], cores: dict[str, Curve] | None = None) -> JobSummary:
-    """Sum up a job of two hours whose threads waited for so many cores on each node while four were busy."""
+def lost(
+    waits: dict[str, Curve], cores: dict[str, Curve] | None = None, limits: dict[str, Curve] | None = None
+) -> JobSummary:
+    """Sum up a job of two hours whose threads waited for so many cores on each node while four were busy.
+
+    For so many of them a CPU limit held them back.
+    """
     cores = cores or {}
     measured = with_curves(
         measure_nodes(dict.fromkeys(waits, 4.0)),
         cpu=tuple(curve((node,), cores.get(node, 4.0)) for node in waits),
         cpu_queue=tuple(curve((node,), wait) for node, wait in waits.items()),
+        cpu_throttled=tuple(curve((node,), held) for node, held in (limits or {}).items()),
     )
     return summed(make_record(nodes=tuple(waits)), measured)
 
 
-def gpus(**busy: Curve) -> JobSummary:
-    """Sum up a job of two hours on GPUs of one node that were so busy."""
+def limited(limits: dict[str, Curve], cores: dict[str, Curve] | None = None) -> JobSummary:
+    """Sum up a job that had no core when a CPU limit held it back, and never else."""
+    return lost(limits, cores, limits)
+
+
+def gpus(work: dict[str, float] | None = None, kind: str = "gpu_tensor", /, **busy: Curve) -> JobSummary:
+    """Sum up a job of two hours on GPUs of one node that were so busy, and all did the same work, or so much."""
     devices = {name: ("n1", name[1:], "") for name in busy}
-    measured = with_curves(
-        with_totals(measure_nodes({"n1": 4.0}), gpu_jobs=dict.fromkeys(devices.values(), 1.0)),
-        gpu_busy=tuple(curve(devices[name], ratio) for name, ratio in busy.items()),
-    )
-    return summed(make_record(nodes=("n1",)), measured)
+    curves = {
+        "gpu_busy": tuple(curve(devices[name], ratio) for name, ratio in busy.items()),
+        kind: tuple(curve(devices[name], (work or {}).get(name, 0.3)) for name in busy),
+    }
+    measured = with_totals(measure_nodes({"n1": 4.0}), gpu_jobs=dict.fromkeys(devices.values(), 1.0))
+    return summed(make_record(nodes=("n1",)), with_curves(measured, **curves))
 
 
 def found(summary: JobSummary, rule: str) -> Finding | None:
@@ -45,29 +58,29 @@ def found(summary: JobSummary, rule: str) -> Finding | None:
 
 def test_node_under_a_quota_is_slow_by_its_factor() -> None:
     # Two cores of work wait for each two that run: half of the time without a core.
-    summary = queued({"n1": 0.0, "n2": 4.0, "n3": 0.0})
+    summary = limited({"n1": 0.0, "n2": 4.0, "n3": 0.0})
 
     assert (SlowPart("n2", "", 0.5, 1.0, START, 7200.0),) == summary.slow_parts
     assert 2.0 == summary.slow_parts[0].factor
 
 
 def test_one_of_two_nodes_is_slow() -> None:
-    assert ["n1"] == [part.node for part in queued({"n1": 4.0, "n2": 0.0}).slow_parts]
+    assert ["n1"] == [part.node for part in limited({"n1": 4.0, "n2": 0.0}).slow_parts]
 
 
 @pytest.mark.parametrize(("wait", "is_found"), [(1.0, False), (1.001, True)])
 def test_node_is_slow_below_four_fifths_of_the_others(wait: float, is_found: bool) -> None:
     # 4 of 4 + 1 cores are 0.8 of what the others have.
-    assert is_found == bool(queued({"n1": wait, "n2": 0.0}).slow_parts)
+    assert is_found == bool(limited({"n1": wait, "n2": 0.0}).slow_parts)
 
 
 def test_uneven_work_is_not_slow() -> None:
     uneven: dict[str, Curve] = {"n1": 8.0, "n2": 8.0, "n3": 1.0, "n4": 0.0}
-    assert () == queued(dict.fromkeys(uneven, 0.0), uneven).slow_parts
+    assert () == limited(dict.fromkeys(uneven, 0.0), uneven).slow_parts
 
 
 def test_nodes_that_all_wait_are_not_slow() -> None:
-    assert () == queued({"n1": 4.0, "n2": 4.0, "n3": 4.2}).slow_parts
+    assert () == limited({"n1": 4.0, "n2": 4.0, "n3": 4.2}).slow_parts
 
 
 @pytest.mark.parametrize(("wait", "is_found"), [(2.9, False), (3.1, True)])
@@ -76,25 +89,25 @@ def test_node_must_stand_out_from_the_scatter_of_the_others(wait: float, is_foun
     # 3.5 * 1.4826 * 0.1 = 0.519, so below 0.331: with 4 cores busy from 8.085 waiting on.
     others = {f"n{place}": 4.0 / ratio - 4.0 for place, ratio in enumerate((0.7, 0.8, 0.9, 1.0))}
     scattered: dict[str, Curve] = {**others, "n9": wait + 5.085}
-    assert is_found == bool(queued(scattered).slow_parts)
+    assert is_found == bool(limited(scattered).slow_parts)
 
 
 def test_idle_node_is_not_slow_nor_compared() -> None:
-    assert () == queued({"n1": 0.1, "n2": 0.0}, {"n1": 0.05}).slow_parts
-    assert () == queued({"n1": 1.0, "n2": 0.0}, {"n1": 0.0}).slow_parts
-    assert () == queued({"n1": 4.0, "n2": 0.0}, {"n2": 0.0099}).slow_parts
+    assert () == limited({"n1": 0.1, "n2": 0.0}, {"n1": 0.05}).slow_parts
+    assert () == limited({"n1": 1.0, "n2": 0.0}, {"n1": 0.0}).slow_parts
+    assert () == limited({"n1": 4.0, "n2": 0.0}, {"n2": 0.0099}).slow_parts
 
 
 def test_node_that_sleeps_until_the_slow_one_is_ready_is_compared() -> None:
     # Half of what little it wants to run it waits for.
-    assert [4.0] == [part.factor for part in queued({"n1": 12.0, "n2": 0.05}, {"n2": 0.05}).slow_parts]
+    assert [4.0] == [part.factor for part in limited({"n1": 12.0, "n2": 0.05}, {"n2": 0.05}).slow_parts]
 
 
 def test_longest_slow_time_counts_and_one_other_point_does_not_end_it() -> None:
     def wait(at: float) -> float:
         return 12.0 if at <= 300 or (600 < at <= 2400 and at != 1200) else 0.0
 
-    (part,) = queued({"n1": wait, "n2": 0.0}).slow_parts
+    (part,) = limited({"n1": wait, "n2": 0.0}).slow_parts
 
     # Points 630 to 2400, of which each covers the step before it.
     assert (START + 600.0, 1800.0) == (part.since_seconds, part.seconds)
@@ -102,24 +115,44 @@ def test_longest_slow_time_counts_and_one_other_point_does_not_end_it() -> None:
 
 
 def test_two_other_points_end_it() -> None:
-    (part,) = queued({"n1": lambda at: 0.0 if at in (1200, 1230) else 4.0, "n2": 0.0}).slow_parts
+    (part,) = limited({"n1": lambda at: 0.0 if at in (1200, 1230) else 4.0, "n2": 0.0}).slow_parts
     assert (START + 1230.0, 5970.0) == (part.since_seconds, part.seconds)
 
 
+def test_node_that_others_use_is_oversubscribed_and_not_slow() -> None:
+    # No limit, or none that is measured: whoever has the cores, the node itself is not slow.
+    every: list[dict[str, Curve]] = [{}, {"n1": 0.0, "n2": 0.0, "n3": 0.0}]
+    for limits in every:
+        summary = lost({"n1": 0.0, "n2": 4.0, "n3": 0.0}, limits=limits)
+
+        assert () == summary.slow_parts
+        assert (SlowPart("n2", "", 0.5, 1.0, START, 7200.0),) == summary.oversubscribed_nodes
+
+
+def test_time_under_a_limit_is_not_oversubscription() -> None:
+    # Two of twelve cores that threads waited for were those of others: 4 of 6, and 4 of 14 by the limit.
+    summary = lost({"n1": 0.0, "n2": 12.0}, limits={"n1": 0.0, "n2": 10.0})
+
+    assert [4 / 14] == pytest.approx([part.own_ratio for part in summary.slow_parts])
+    assert [4 / 6] == pytest.approx([part.own_ratio for part in summary.oversubscribed_nodes])
+    # The kernel may count a little more as held back than as waiting.
+    assert () == lost({"n1": 0.0, "n2": 11.9}, limits={"n1": 0.0, "n2": 12.0}).oversubscribed_nodes
+
+
+@pytest.mark.parametrize(("seconds", "is_found"), [(60, False), (90, True)])
+def test_fewer_than_three_slow_points_are_chance(seconds: int, is_found: bool) -> None:
+    # Points every 30 seconds, each of which covers the step before it.
+    summary = limited({"n1": 0.0, "n2": lambda at: 4.0 if 3600 < at <= 3600 + seconds else 0.0})
+    assert is_found == bool(summary.slow_parts)
+
+
 def test_node_without_the_counter_is_not_compared() -> None:
-    measured = with_curves(measure_nodes({"n1": 4.0, "n2": 4.0}), cpu_queue=(curve(("n1",), 4.0),))
-    assert () == summed(make_record(nodes=("n1", "n2")), measured).slow_parts
-    assert () == summed(make_record(nodes=("n1", "n2")), Measured()).slow_parts
-
-
-def test_single_point_has_no_length() -> None:
-    one = with_curves(
-        Measured(),
-        cpu=tuple(Series((node,), (START + 60.0,), (4.0,)) for node in ("n1", "n2")),
-        cpu_queue=tuple(Series((node,), (START + 60.0,), (wait,)) for node, wait in (("n1", 4.0), ("n2", 0.0))),
+    measured = with_curves(
+        measure_nodes({"n1": 4.0, "n2": 4.0}), cpu_queue=(curve(("n1",), 4.0),), cpu_throttled=(curve(("n1",), 4.0),)
     )
-    (part,) = summed(make_record(nodes=("n1", "n2")), one, START + 90.0).slow_parts
-    assert 0.0 == part.seconds
+    summary = summed(make_record(nodes=("n1", "n2")), measured)
+    assert ((), ()) == (summary.slow_parts, summary.oversubscribed_nodes)
+    assert () == summed(make_record(nodes=("n1", "n2")), Measured()).slow_parts
 
 
 def test_gpu_that_waits_for_input_slows_those_that_spin() -> None:
@@ -128,6 +161,33 @@ def test_gpu_that_waits_for_input_slows_those_that_spin() -> None:
     (part,) = summary.slow_parts
     assert ("n1", "1") == part[:2]
     assert (0.45, 0.98) == pytest.approx(part[2:4])
+
+
+@pytest.mark.parametrize("kind", ["gpu_tensor", "gpu_sm"])
+@pytest.mark.parametrize(
+    ("own", "is_found"),
+    [
+        (0.42, True),
+        # In the middle between all of the work of the others and as much of it as the GPU is busier: 0.75 * 0.4.
+        (0.301, True),
+        (0.299, False),
+        (0.2, False),  # each for itself, as in a sweep of parameters
+    ],
+)
+def test_gpu_is_slow_only_if_it_works_as_much_as_the_others(kind: str, own: float, is_found: bool) -> None:
+    summary = gpus({"g0": 0.4, "g1": own, "g2": 0.4}, kind, g0=1.0, g1=0.5, g2=1.0)
+    assert is_found == bool(summary.slow_parts)
+
+
+def test_gpu_without_counters_of_its_work_is_not_called_slow() -> None:
+    devices = [("n1", str(number), "") for number in range(3)]
+    measured = with_curves(
+        with_totals(measure_nodes({"n1": 4.0}), gpu_jobs=dict.fromkeys(devices, 1.0)),
+        gpu_busy=tuple(curve(device, 0.45 if device[1] == "1" else 0.98) for device in devices),
+    )
+    assert () == summed(make_record(nodes=("n1",)), measured).slow_parts
+    unused = {"g0": 0.019, "g1": 0.019, "g2": 0.019}
+    assert () == gpus(unused, g0=1.0, g1=0.5, g2=1.0).slow_parts
 
 
 @pytest.mark.parametrize(
@@ -241,8 +301,9 @@ def test_slow_node_is_named_with_its_factor() -> None:
 
     assert finding is not None
     assert (
-        "Processes on n2 had a core for 50 % of the time in which they could run, those on other nodes for 100 %, for "
-        "10 min: the same work took 2.0 times as long there. If the others work in step with it, all of them waited."
+        "A CPU limit held n2 back. Processes on n2 had a core for 50 % of the time in which they could run, those on "
+        "other nodes for 100 %, for 10 min: the same work took 2.0 times as long there. If the others work in step "
+        "with it, all of them waited."
     ) == finding.explanation
     assert (2.0, 600.0, 1.0) == tuple(finding.numbers[name] for name in ("factor", "slow_seconds", "slow_parts"))
     assert Severity.WARNING == finding.severity
@@ -252,7 +313,10 @@ def test_slow_gpu_is_named_with_its_factor() -> None:
     finding = found(make_summary(slow_parts=(SLOW._replace(gpu="3"),) * 4), "straggler")
 
     assert finding is not None
-    assert "GPU 3 of n2 was busy for 50 % of the time and the other GPUs for 100 %, for 10 min" in finding.explanation
+    assert (
+        "GPU 3 of n2 was busy for 50 % of the time and the other GPUs for 100 %, for 10 min, and all did the same "
+        "work: each step took 2.0 times as long."
+    ) in finding.explanation
     assert "1 more of them was slow." in finding.explanation
     assert "data loader" in finding.advice
 
@@ -261,14 +325,35 @@ RUNNING = {"state": "RUNNING", "end_seconds": None}
 
 
 def test_running_job_waits_now() -> None:
+    now = SLOW._replace(since_seconds=START + 6600.0)
     slow, silent = (
-        found(make_summary(slow_parts=(SLOW,), silent_parts=(SilentPart("n3", "", 700.0),), record=RUNNING), rule)
+        found(make_summary(slow_parts=(now,), silent_parts=(SilentPart("n3", "", 700.0),), record=RUNNING), rule)
         for rule in ("straggler", "part_stopped")
     )
     assert slow is not None
     assert silent is not None
     assert (Severity.CRITICAL, Severity.WARNING) == (slow.severity, silent.severity)
     assert "Node n3 did nothing in the last 11 min 40 s, while the others go on." == silent.explanation
+
+
+@pytest.mark.parametrize(("ended", "severity"), [(6900.0, Severity.CRITICAL), (6899.0, Severity.WARNING)])
+def test_running_job_that_was_slow_hours_ago_is_not_critical(ended: float, severity: Severity) -> None:
+    # It has run for two hours; "now" is within the five minutes that are reported.
+    part = SLOW._replace(since_seconds=START + ended - 600.0)
+    finding = found(make_summary(slow_parts=(part,), record=RUNNING), "straggler")
+    assert finding is not None
+    assert severity == finding.severity
+
+
+def test_oversubscribed_node_is_named_as_such() -> None:
+    findings = all_findings(make_summary(oversubscribed_nodes=(SLOW,), record=RUNNING))
+
+    (finding,) = [each for each in findings if each.rule in {"straggler", "node_oversubscribed"}]
+    assert ("node_oversubscribed", Severity.WARNING) == (finding.rule, finding.severity)
+    assert finding.explanation.startswith("Processes on n2 had a core for 50 % of the time in which they could run")
+    assert {"factor": 2.0, "slow_seconds": 600.0, "slow_parts": 1.0}.items() <= finding.numbers.items()
+    short = make_summary(oversubscribed_nodes=(SLOW._replace(seconds=299.0),))
+    assert found(short, "node_oversubscribed") is None
 
 
 @pytest.mark.parametrize(
@@ -331,17 +416,24 @@ def test_many_parts_that_stopped_are_counted() -> None:
     assert finding.explanation.endswith("; and 2 more, while the others worked on.")
 
 
-@pytest.mark.parametrize("rule", ["straggler", "part_stopped"])
-def test_suspended_or_unmeasured_job_has_no_such_finding(rule: str) -> None:
-    parts = make_summary(slow_parts=(SLOW,), silent_parts=(SilentPart("n3", "", 700.0),))
-    changed = [
-        make_summary(slow_parts=parts.slow_parts, silent_parts=parts.silent_parts, record={"suspended_seconds": 1}),
-        make_summary(
-            slow_parts=parts.slow_parts, silent_parts=parts.silent_parts, coverage=summed(make_record()).coverage
-        ),
-    ]
-    assert found(parts, rule) is not None
-    assert [None, None] == [found(summary, rule) for summary in changed]
+@pytest.mark.parametrize("rule", ["straggler", "node_oversubscribed", "part_stopped"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"record": {"suspended_seconds": 1}},
+        # Accounting counts a suspension only when it is over.
+        {"record": {"state": "SUSPENDED", "end_seconds": None}},
+        {"coverage": summed(make_record()).coverage},
+    ],
+)
+def test_suspended_or_unmeasured_job_has_no_such_finding(rule: str, changed: dict[str, Any]) -> None:
+    parts: dict[str, Any] = {
+        "slow_parts": (SLOW,),
+        "oversubscribed_nodes": (SLOW,),
+        "silent_parts": (SilentPart("n3", "", 700.0),),
+    }
+    assert found(make_summary(**parts), rule) is not None
+    assert found(make_summary(**parts, **changed), rule) is None
 
 
 def test_queue_and_refaults_are_summed_up() -> None:

@@ -81,8 +81,8 @@ OF_PROGRAMS: dict[ProgramKind, set[str]] = {
 }
 """The findings of jobs whose program does this with their GPUs."""
 NOT_MEASURED = {
-    "metadata_storm", "gpu_busy_without_work", "network_fallback", "process_held", "straggler", "part_stopped",
-    "cpu_queued", "memory_thrashing", "lost_since_checkpoint",
+    "metadata_storm", "gpu_busy_without_work", "network_fallback", "process_held", "straggler", "node_oversubscribed",
+    "part_stopped", "cpu_queued", "memory_thrashing", "lost_since_checkpoint",
 }  # fmt: skip
 """No agent counts requests to a file system yet. Nor do simulated jobs hang, swap, wait for a core or write
 checkpoints."""

@@ -112,8 +112,10 @@ def test_every_metric_that_reports_ask_for_is_told() -> None:
     # Nothing is profiled in the simulated cluster, its GPUs have no NVLink, and its nodes no networks.
     queries = [query for queries in (CURVES, TOTALS) for query in queries.values() if not query.is_foreign]
     wanted = {query.metric for query in queries if not query.metric.startswith("slurm_profile_")}
-    # Its GPUs count the work of each job. Jobs neither hang, wait for a core nor swap, and end on all nodes at once.
+    # Its GPUs count the work of each job. Jobs neither hang, wait for a core nor swap,
+    # have no CPU limit, and end on all nodes at once.
     absent = {
+        "jobs_cpu_throttled_seconds_total",
         "jobs_gpu_counters_unavailable",
         "jobs_gpu_nvlink_received_bytes_total",
         "jobs_gpu_nvlink_transmitted_bytes_total",
