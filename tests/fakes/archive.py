@@ -123,7 +123,7 @@ class FakeArchive:
 
     def judge_nodes(self, since_seconds: int) -> tuple[JudgedNode, ...]:
         self._check()
-        runs: defaultdict[tuple[str, str, str, str], list[tuple[int, int, int, float]]] = defaultdict(list)
+        runs: defaultdict[tuple[str, str, str, str], list[tuple[int, int, int, float, float]]] = defaultdict(list)
         faults: Counter[tuple[str, str]] = Counter()
         for report in self.reports:
             record = report.record
@@ -132,7 +132,7 @@ class FakeArchive:
             place, is_completed = (record.cluster, record.nodes[0]), record.state == "COMPLETED"
             took = report.summary.run_seconds if is_completed else 0.0
             has_failed = record.state in {"FAILED", "NODE_FAIL", "BOOT_FAIL"}
-            runs[*place, record.user, record.name].append((1, int(has_failed), int(is_completed), took))
+            runs[*place, record.user, record.name].append((1, int(has_failed), int(is_completed), took, took**2))
             faults[place] += any(
                 (finding.rule, finding.severity.value) == ("gpu_fault", "critical") for finding in report.findings
             )

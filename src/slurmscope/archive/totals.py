@@ -325,6 +325,9 @@ def count_runs(connection: Connection, since_seconds: int, *, rows_of_user: int 
             func.sum(case((JOBS.c.state.in_(NODE_FAILURES), 1), else_=0)).label("failed"),
             func.sum(case((is_completed, 1), else_=0)).label("completed"),
             func.sum(case((is_completed, JOBS.c.run_seconds), else_=0.0)).label("completed_seconds"),
+            func.sum(case((is_completed, 1.0 * JOBS.c.run_seconds * JOBS.c.run_seconds), else_=0.0)).label(
+                "completed_squares"
+            ),
             place.label("place"),
         )
         .select_from(JOB_NODES.join(JOBS, JOBS.c.run_id == JOB_NODES.c.run_id))
@@ -339,8 +342,8 @@ def count_runs(connection: Connection, since_seconds: int, *, rows_of_user: int 
         .limit(MAX_ROWS)
     )
     return tuple(
-        NodeRuns(cluster, node, user, name, int(runs), int(failed), int(completed), float(seconds))
-        for cluster, node, user, name, runs, failed, completed, seconds in connection.execute(statement)
+        NodeRuns(cluster, node, user, name, int(runs), int(failed), int(completed), float(seconds), float(squares))
+        for cluster, node, user, name, runs, failed, completed, seconds, squares in connection.execute(statement)
     )
 
 

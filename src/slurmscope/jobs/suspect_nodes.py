@@ -3,7 +3,8 @@
 
 Jobs are the same if user and name are. Only jobs of one node count: of others it is not known which node was at fault.
 The failures to expect on a node are those that its jobs have elsewhere; how likely as many or more are by chance is the
-upper tail of a Poisson distribution, and must be small for each of all the nodes that were looked at.
+upper tail of a Poisson distribution, and must be small for each of all the nodes that were looked at. So must the
+chance that completed runs take so much longer, given how much the times of each job differ anyway.
 """
 
 from __future__ import annotations
@@ -26,11 +27,16 @@ SUSPECT_CHANCE, WATCH_CHANCE = 0.01, 0.2
 RAREST_CHANCE = 1e-6
 """Smaller ones are shown as this one."""
 SLOW_FACTOR = 1.25
+SLOW_CHANCE = 0.0001
+"""Chance that any of the nodes takes so much longer; times have longer tails than the distribution that it is from."""
 MIN_TIMED_RUNS = 20
 
 
 class NodeRuns(NamedTuple):
-    """Runs of the jobs of one user and name on one node; ``completed_seconds`` is the time of the completed ones."""
+    """Runs of the jobs of one user and name on one node; ``completed_seconds`` is the time of the completed ones.
+
+    ``completed_squares`` is the sum of the squares of their times.
+    """
 
     cluster: str
     node: str
@@ -40,6 +46,7 @@ class NodeRuns(NamedTuple):
     failed: int
     completed: int
     completed_seconds: float
+    completed_squares: float
 
 
 class NodeVerdict(enum.StrEnum):
@@ -69,6 +76,8 @@ class JudgedNode:
     chance: float
     """Of as many failures or more, by chance, on this node."""
     slow_factor: float | None
+    is_slow: bool
+    """Whether that is too much to be chance."""
     gpu_faults: int
 
     @property
@@ -90,23 +99,25 @@ class JudgedNode:
             parts.append(f"{self.gpu_faults:,} met errors of a GPU")
         return "; ".join(parts)
 
-    @property
-    def is_slow(self) -> bool:
-        return self.slow_factor is not None and self.slow_factor >= SLOW_FACTOR
-
 
 class _Sums:
     """Add up runs."""
 
     def __init__(self) -> None:
         self.runs = self.failed = self.completed = 0
-        self.completed_seconds = 0.0
+        self.completed_seconds = self.completed_squares = 0.0
 
     def add(self, found: NodeRuns) -> None:
         self.runs += found.runs
         self.failed += found.failed
         self.completed += found.completed
         self.completed_seconds += found.completed_seconds
+        self.completed_squares += found.completed_squares
+
+    def variance(self) -> float:
+        """Return how much the times of completed runs differ, on all nodes."""
+        mean = self.completed_seconds / self.completed
+        return max(0.0, self.completed_squares / self.completed - mean * mean)
 
 
 _Job = tuple[str, str, str]
@@ -144,11 +155,12 @@ def _judge(
     counted = math.fsum(min(each.failed, MOST_FAILURES) for each in here)
     chance = poisson_tail(int(counted), math.fsum(min(each, MOST_FAILURES) for each in expected))
     users = {each.user for each in here if each.failed}
-    slow = _slow_factor(here, jobs)
+    slow_factor, slow_chance = _compare_times(here, jobs)
+    is_slow = slow_factor is not None and slow_factor >= SLOW_FACTOR and slow_chance * nodes < SLOW_CHANCE
     verdict = NodeVerdict.NORMAL if runs >= MIN_RUNS else NodeVerdict.UNKNOWN
     if runs >= MIN_RUNS and len(users) >= MIN_USERS and chance * nodes < WATCH_CHANCE:
         verdict = NodeVerdict.SUSPECT if chance * nodes < SUSPECT_CHANCE else NodeVerdict.WATCH
-    elif gpu_faults or (slow is not None and slow >= SLOW_FACTOR):
+    elif gpu_faults or is_slow:
         verdict = NodeVerdict.WATCH
     return JudgedNode(
         cluster=place[0],
@@ -159,7 +171,8 @@ def _judge(
         failed_users=len(users),
         expected_failed=math.fsum(expected),
         chance=chance,
-        slow_factor=slow,
+        slow_factor=slow_factor,
+        is_slow=is_slow,
         gpu_faults=gpu_faults,
     )
 
@@ -170,9 +183,12 @@ def _rate_elsewhere(here: NodeRuns, jobs: Mapping[_Job, _Sums], usual: float) ->
     return (total.failed - here.failed + usual) / (total.runs - here.runs + 1)
 
 
-def _slow_factor(here: list[NodeRuns], jobs: Mapping[_Job, _Sums]) -> float | None:
-    """Return how much longer completed runs took than the same jobs elsewhere; None with too few to compare."""
-    took = usual = 0.0
+def _compare_times(here: list[NodeRuns], jobs: Mapping[_Job, _Sums]) -> tuple[float | None, float]:
+    """Return how much longer completed runs took than the same jobs elsewhere, and how likely that is by chance.
+
+    None with too few to compare.
+    """
+    took = usual = variance = 0.0
     compared = 0
     for each in here:
         total = jobs[each.cluster, each.user, each.name]
@@ -181,8 +197,13 @@ def _slow_factor(here: list[NodeRuns], jobs: Mapping[_Job, _Sums]) -> float | No
             continue
         took += each.completed_seconds
         usual += each.completed * (total.completed_seconds - each.completed_seconds) / others
+        variance += total.variance() * each.completed * (1 + each.completed / others)
         compared += each.completed
-    return took / usual if compared >= MIN_TIMED_RUNS and usual > 0 else None
+    if compared < MIN_TIMED_RUNS or usual <= 0:
+        return None, 1.0
+    if variance <= 0:
+        return took / usual, 0.0 if took > usual else 1.0
+    return took / usual, math.erfc((took - usual) / math.sqrt(2 * variance)) / 2
 
 
 def poisson_tail(count: int, mean: float) -> float:

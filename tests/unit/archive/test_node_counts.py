@@ -44,9 +44,9 @@ REPORTS = (
 def test_runs_are_counted_by_outcome(tmp_path: Path) -> None:
     with open_archive_backend(tmp_path, REPORTS) as backend, backend.archive.database.reading() as connection:
         assert {
-            NodeRuns("lab", "n1", "ada", "relax", 5, 2, 2, 14_400.0),
-            NodeRuns("lab", "n1", "bob", "relax", 1, 0, 0, 0.0),
-            NodeRuns("lab", "n2", "ada", "relax", 1, 0, 1, 7200.0),
+            NodeRuns("lab", "n1", "ada", "relax", 5, 2, 2, 14_400.0, 2 * 7200.0**2),
+            NodeRuns("lab", "n1", "bob", "relax", 1, 0, 0, 0.0, 0.0),
+            NodeRuns("lab", "n2", "ada", "relax", 1, 0, 1, 7200.0, 7200.0**2),
         } == set(count_runs(connection, START - 3600))
         assert {("lab", "n2"): 1} == count_gpu_faults(connection, START - 3600)
 

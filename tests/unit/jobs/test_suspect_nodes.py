@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from slurmscope.jobs.suspect_nodes import JudgedNode, NodeRuns, NodeVerdict, poisson_tail, rank_nodes
 
 
-def runs(node: str, name: str, number: int, failed: int = 0, seconds: float = 100.0, *, user: str = "") -> NodeRuns:
-    """Make the runs of a job; half of the users have jobs with even numbers."""
+def runs(
+    node: str, name: str, number: int, failed: int = 0, seconds: float = 100.0, *, user: str = "", spread: float = 0.0
+) -> NodeRuns:
+    """Make the runs of a job, of so many seconds more or less; half of the users have jobs with even numbers."""
     completed = number - failed
     user = user or ("ada" if name[-1] in "02" else "bob")
-    return NodeRuns("lab", node, user, name, number, failed, completed, completed * seconds)
+    squares = completed * (seconds**2 + spread**2)
+    return NodeRuns("lab", node, user, name, number, failed, completed, completed * seconds, squares)
 
 
 def judge(*found: NodeRuns, faults: dict[tuple[str, str], int] | None = None) -> dict[str, JudgedNode]:
@@ -68,6 +71,17 @@ def test_node_on_which_jobs_take_longer_is_watched() -> None:
     assert (NodeVerdict.WATCH, True) == (found["n9"].verdict, found["n9"].is_slow)
     # The others are compared with it too: (8 of 9 at 100 s, one at 130 s) is 103.3 s.
     assert 100 / 103.33 == pytest.approx(found["n0"].slow_factor, abs=0.001)
+
+
+@pytest.mark.parametrize(("spread", "is_slow"), [(150.0, True), (160.0, False)])
+def test_longer_runs_may_be_chance_where_times_differ_anyway(spread: float, is_slow: bool) -> None:
+    # 50 runs of 200 s here and 450 of 100 s elsewhere: 5,000 s more than usual. All runs together deviate by
+    # sqrt(spread^2 + 30^2), so 50 of them, and what is usual, by sqrt(50 * (1 + 50 / 450)) of that: 5,000 s are 4.39 or
+    # 4.12 of these deviations, and more than 4.26 are found on one of ten nodes with a chance of 0.0001.
+    usual = [runs(f"n{node}", "bash", 50, spread=spread) for node in range(9)]
+    found = judge(*usual, runs("n9", "bash", 50, 0, 200.0, spread=spread))["n9"]
+
+    assert (2.0, is_slow) == (found.slow_factor, found.is_slow)
 
 
 @pytest.mark.parametrize(("completed", "is_compared"), [(19, False), (20, True)])

@@ -111,7 +111,7 @@ def judged(*verdicts: str) -> SharedReading:
     nodes = tuple(
         JudgedNode(
             cluster="lab", node=f"n{number}", verdict=NodeVerdict(verdict), runs=50, failed=25, failed_users=4,
-            expected_failed=1.5, chance=1e-9, slow_factor=None, gpu_faults=0,
+            expected_failed=1.5, chance=1e-9, slow_factor=None, is_slow=False, gpu_faults=0,
         )
         for number, verdict in enumerate(verdicts)
     )  # fmt: skip
