@@ -22,7 +22,7 @@ from slurmscope.node.procfs.job_scan import LastScan, ProcessDetail, Scan
 from slurmscope.node.procfs.process import Process
 from slurmscope.node.procfs.process_totals import GrowthTotals, NewNames, ProgramTotals, Totals, bounded, bounded_most
 from slurmscope.node.procfs.reader import SCANS_PER_RECHECK, ProcessReader
-from slurmscope.node.procfs.stat import MOST_DIGITS, NO_IO, STATES, IoCounts, ProcessSample
+from slurmscope.node.procfs.stat import MOST_DIGITS, NO_IO, STATES, IoCounts, ProcessSample, has_terminal
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -267,7 +267,10 @@ class HeldProcesses:
         self._tasks: dict[int, str] = {}
 
     def update(self, samples: Iterable[ProcessSample]) -> tuple[int, tuple[HeldProcess, ...]]:
-        """Return how many processes are held, and those that have been for the longest time."""
+        """Return how many processes are held, and those that have been for the longest time.
+
+        One that was stopped in an interactive session, by Ctrl-Z, holds nobody up, and is only counted.
+        """
         now = self._clock()
         since = {}
         held = []
@@ -281,7 +284,8 @@ class HeldProcesses:
                 held.append((now - since[sample.pid][1], sample))
         self._since = since
         held.sort(key=lambda pair: (-pair[0], pair[1].pid))
-        worst = held[:LISTED_PROCESSES]
+        unexpected = (pair for pair in held if pair[1].state != _STOPPED or not has_terminal(pair[1]))
+        worst = list(itertools.islice(unexpected, LISTED_PROCESSES))
         self._tasks = {sample.pid: self._find_task(sample) for _, sample in worst}
         return len(held), tuple(
             HeldProcess(

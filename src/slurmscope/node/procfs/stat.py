@@ -104,6 +104,12 @@ def is_reaped(text: bytes) -> bool:
     return text[text.rfind(b")") + 2 :].split()[2:4] == [b"-1", b"-1"]
 
 
+def has_terminal(sample: ProcessSample) -> bool:
+    """Return whether a process belongs to a terminal, from which its user may have stopped it."""
+    fields = sample.text[sample.text.rfind(b")") + 2 :].split()
+    return len(fields) > 4 and fields[4] != b"0"
+
+
 def child_ticks(sample: ProcessSample) -> tuple[int, int]:
     """Return the CPU time of children that were waited for, in user mode and in the kernel."""
     rest = sample.text[sample.text.rindex(b")") + 2 :].split()

@@ -56,6 +56,28 @@ def test_stopped_process_is_held_after_a_minute_until_it_continues(
     assert (0, ()) == held()
 
 
+def test_process_that_its_user_stopped_at_a_terminal_is_counted_and_not_listed(reader: ProcessReader) -> None:
+    pid, terminal = os.forkpty()
+    if pid == 0:
+        os.execvp("sleep", ["sleep", "600"])
+    try:
+        until(lambda: psutil.Process(pid).name() == "sleep")
+        os.write(terminal, b"\x1a")  # Ctrl-Z
+        os.kill(pid, signal.SIGSTOP)  # an orphaned group is not stopped from the terminal
+        until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        clock = Time()
+        held = HeldProcesses(reader, clock)
+        held.update(reader.read([pid]))
+        clock.now += 61
+
+        assert psutil.Process(pid).terminal() is not None
+        assert (1, ()) == held.update(reader.read([pid]))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
 def test_rank_is_that_of_mpirun_rather_than_of_its_daemon(
     script: Callable[[str], Script], reader: ProcessReader
 ) -> None:
