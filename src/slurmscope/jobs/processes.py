@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 
 class HeldTask(NamedTuple):
-    """A process that was stopped, or waited for a disk, for so long; ``task`` is its rank, empty where not known."""
+    """A process that was stopped, or waited for a disk, for so long; ``task`` is its rank, empty where not known.
+
+    ``is_over`` is whether it did so before the end of the run, or before now, and no more.
+    """
 
     node: str
     pid: str
@@ -17,6 +20,7 @@ class HeldTask(NamedTuple):
     task: str
     state: str
     seconds: float
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,6 +200,8 @@ CURVES: Mapping[str, SeriesQuery] = {
     "cpu_core": _curve("jobs_cpu_core_seconds_total", Aggregation.RATE, each=_CORE, by=_CORE),
     "cpu_queue": SeriesQuery(metric="jobs_run_queue_wait_seconds_total", how=Aggregation.RATE, may_fall=True),
     "cpu_throttled": _curve("jobs_cpu_throttled_seconds_total", Aggregation.RATE),
+    # While a process is held.
+    "held": _curve("jobs_held_process_seconds", Aggregation.MAX, each=_HELD, by=_HELD),
     # For a minute after the last process of the job on a node.
     "ended": SeriesQuery(
         metric="jobs_info",

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from slurmscope.jobs.checkpoints import Checkpoints, find_checkpoints
-from slurmscope.jobs.curves import align, peak, sum_over
+from slurmscope.jobs.curves import align, peak, step_seconds, sum_over
 from slurmscope.jobs.energy import summarize_energy
 from slurmscope.jobs.gpus import node_gpu_sizes, summarize_gpus, while_running
-from slurmscope.jobs.measured_run import MeasuredRun, counted_by_node, cover, prepare_run, run_ratios
+from slurmscope.jobs.measured_run import REACH_STEPS, MeasuredRun, counted_by_node, cover, prepare_run, run_ratios
 from slurmscope.jobs.process_samples import summarize_profile, summarize_traces
 from slurmscope.jobs.processes import HeldTask
 from slurmscope.jobs.queries import GPU_CURVES
@@ -60,6 +60,7 @@ _CURVES = frozenset(
         "cpu",
         "cpu_queue",
         "cpu_throttled",
+        "held",
         "ended",
         "write",
         "memory_anon",
@@ -215,10 +216,21 @@ def _checkpoints(run: MeasuredRun) -> Checkpoints | None:
 
 
 def _held(run: MeasuredRun) -> tuple[HeldTask, ...]:
-    held = (
-        HeldTask(node=node, pid=pid, program=program, task=task, state=state, seconds=seconds)
-        for (node, pid, program, task, state), seconds in run.totals.get("held", {}).items()
-    )
+    reach = REACH_STEPS * (step_seconds(run.curves.get("cpu", ())) or run.span_seconds)
+    last = {series.labels: series.times[-1] for series in run.curves.get("held", ())}
+    held = [
+        HeldTask(
+            node,
+            pid,
+            program,
+            task,
+            state,
+            seconds,
+            is_over=run.end_seconds - last.get(labels, run.end_seconds) > reach,
+        )
+        for labels, seconds in run.totals.get("held", {}).items()
+        for node, pid, program, task, state in [labels]
+    ]
     return tuple(sorted(held, key=lambda task: (-task.seconds, *task)))
 
 

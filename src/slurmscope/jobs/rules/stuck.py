@@ -21,14 +21,16 @@ def _process_held(summary: JobSummary, values: Thresholds) -> Match | None:
     held = [task for task in summary.held if task.seconds >= values["min_held_seconds"] and task.state in _STATES]
     if not held or was_suspended(summary) or summary.record.state == "SUSPENDED":
         return None
+    held.sort(key=lambda task: task.is_over)
+    is_now = not held[0].is_over and not summary.record.has_ended
     worst = "; ".join(map(_describe, held[:LISTED_PROCESSES]))
     rest = len(held) - LISTED_PROCESSES
     more = f"; and {format_some(rest, 'more process', 'more processes')}" if rest > 0 else ""
     return Match(
         explanation=f"{worst}{more}. The other processes of the job may have waited for it.",
         numbers={"held_seconds": held[0].seconds, "held_processes": float(len(held))},
-        advice=_ADVICE[held[0].state],
-        severity=None if summary.record.has_ended else Severity.CRITICAL,
+        advice=_ADVICE[held[0].state] if is_now else _ADVICE_LATER,
+        severity=Severity.CRITICAL if is_now else None,
     )
 
 
@@ -36,6 +38,9 @@ _ADVICE = {
     "stopped": "Continue it on its node with kill -CONT PID, or cancel the job: until then it only costs time.",
     "disk_sleep": "Check the file system that the process uses on this node, and tell your cluster's support.",
 }
+_ADVICE_LATER = (
+    "If it happens again, tell your cluster's support the node, the time and the files that the program uses."
+)
 
 
 def _describe(task: HeldTask) -> str:
@@ -186,7 +191,7 @@ RULES = (
         subject=Subject.TIME,
         severity=Severity.WARNING,
         needs="the states of processes; never suspended",
-        advice=_ADVICE["stopped"],
+        advice=_ADVICE_LATER,
         check=_process_held,
         min_run_seconds=0.0,
         thresholds=(

@@ -13,6 +13,7 @@ from slurmscope.jobs.series import Measured
 from slurmscope.jobs.summarize import summarize
 from slurmscope.jobs.summary import JobSummary
 from tests.fakes.job_summaries import all_findings, make_summary
+from tests.fakes.measured import curve
 from tests.fakes.reports import START, make_record
 
 STOPPED = HeldTask("n2", "412", "hpl", "3", "stopped", 300.0)
@@ -36,7 +37,8 @@ def test_process_is_named_with_node_pid_and_task() -> None:
         finding.severity,
         {name: finding.numbers[name] for name in ("held_seconds", "held_processes")},
     )
-    assert "kill -CONT" in finding.advice
+    # There is nothing left to continue.
+    assert "kill -CONT" not in finding.advice
 
 
 def test_running_job_is_stuck_now() -> None:
@@ -46,6 +48,22 @@ def test_running_job_is_stuck_now() -> None:
 
     assert finding is not None
     assert Severity.CRITICAL == finding.severity
+    assert "kill -CONT" in finding.advice
+
+
+def test_running_job_that_was_held_hours_ago_is_not_stuck_now() -> None:
+    running = {"state": "RUNNING", "end_seconds": None}
+    over = STOPPED._replace(is_over=True, seconds=4000.0)
+    past, both = (
+        found(make_summary(held=(over,), record=running)),
+        found(make_summary(held=(over, WAITING), record=running)),
+    )
+
+    assert past is not None
+    assert both is not None
+    assert (Severity.WARNING, False) == (past.severity, "kill -CONT" in past.advice)
+    # The one that waits now comes first.
+    assert (Severity.CRITICAL, True) == (both.severity, both.explanation.startswith("Process 77 (cp) on n1 waited"))
 
 
 @pytest.mark.parametrize(("seconds", "is_found"), [(119.9, False), (120.0, True)])
@@ -66,13 +84,18 @@ def test_many_processes_are_counted() -> None:
     assert "; and 2 more processes. " in finding.explanation
 
 
-def test_held_processes_come_from_the_series_of_the_agents() -> None:
+@pytest.mark.parametrize(("last", "is_over"), [(7200.0, False), (7140.0, False), (7110.0, True)])
+def test_held_processes_come_from_the_series_of_the_agents(last: float, is_over: bool) -> None:
     labels = ("n1", "412", "hpl", "3", "stopped")
-    measured = Measured(totals={"held": {labels: 240.0, ("n1", "9", "cp", "", "disk_sleep"): 300.0}})
+    held: dict[tuple[str, ...], float] = {labels: 240.0, ("n1", "9", "cp", "", "disk_sleep"): 300.0}
+    # A point every 30 seconds, of which two may be lost.
+    curves = {"cpu": (curve(("n1",), 1.0),), "held": (curve(labels, 200.0, first=last - 60, last=last),)}
 
-    summary = summarize(make_record(7, nodes=("n1",)), measured, now_seconds=START + 10_000.0)
+    record = make_record(7, nodes=("n1",), state="RUNNING", end_seconds=None)
+    summary = summarize(record, Measured(totals={"held": held}, curves=curves), now_seconds=START + 7200.0)
 
-    assert (HeldTask("n1", "9", "cp", "", "disk_sleep", 300.0), HeldTask(*labels, 240.0)) == summary.held
+    waits = HeldTask("n1", "9", "cp", "", "disk_sleep", 300.0)
+    assert (waits, HeldTask(*labels, 240.0, is_over)) == summary.held
 
 
 def sent(nodes: int = 2, **transports: float) -> JobSummary:
