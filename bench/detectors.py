@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lab import SlurmLab
+from lab import temporary_lab
 from lab.config import LabSettings
 from tests.e2e.detector_trial import CROWDED, DETECTORS, FAULTS, HEALTHY, Tally, run_round, watched
 
@@ -28,18 +28,17 @@ def main(rounds: int, rules: Sequence[str]) -> int:
     """Print the tables; return 1 when a detector named a healthy job."""
     tally, loads = Tally(), []
     kinds = [kind for kind in (*FAULTS, *HEALTHY) if not rules or kind.expected in rules]
-    lab = SlurmLab(Path(tempfile.mkdtemp(prefix="slurm-lab-")), LabSettings(node_count=NODES))
-    try:
-        lab.start()
-        with tempfile.TemporaryDirectory() as folder, watched(Path(folder) / "prometheus") as server:
-            for number in range(rounds):
-                loads += [run_round(lab, half, server, tally) for half in (kinds[::2], kinds[1::2])]
-                text = "\n".join(_tables(tally, loads, number + 1))
-                print("\n".join((text, "", *tally.alarms)), flush=True)
-                if not rules:
-                    PAGE.write_text(replace_table(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
-    finally:
-        lab.destroy()
+    with (
+        temporary_lab(LabSettings(node_count=NODES)) as lab,
+        tempfile.TemporaryDirectory() as folder,
+        watched(Path(folder) / "prometheus") as server,
+    ):
+        for number in range(rounds):
+            loads += [run_round(lab, half, server, tally) for half in (kinds[::2], kinds[1::2])]
+            text = "\n".join(_tables(tally, loads, number + 1))
+            print("\n".join((text, "", *tally.alarms)), flush=True)
+            if not rules:
+                PAGE.write_text(replace_table(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
     return 1 if tally.false else 0
 
 

@@ -3,7 +3,8 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Collection
+import tempfile
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -249,3 +250,15 @@ class SlurmLab:
 
         wait_until(is_swept, "the end of the jobs' processes", timeout_seconds=SWEEP_SECONDS)
         cgroups.remove_cgroups(tops)
+
+
+@contextlib.contextmanager
+def temporary_lab(settings: LabSettings | None = None) -> Iterator[SlurmLab]:
+    """Start a cluster in a new folder, and destroy both in the end."""
+    # Not pytest's own temporary folder: that one is closed to the users whose jobs run here.
+    lab = SlurmLab(Path(tempfile.mkdtemp(prefix="slurm-lab-")), settings)
+    try:
+        lab.start()
+        yield lab
+    finally:
+        lab.destroy()

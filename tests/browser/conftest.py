@@ -15,7 +15,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.demo_jobs import list_jobs
+from tests.browser.demo_jobs import DemoJobs, find_jobs, list_jobs
+from tests.browser.watching import Watched, watching
 from tests.processes import until
 from tests.requirements import refuse
 
@@ -65,6 +66,17 @@ def browser(home: Path) -> Iterator[Browser]:
         )
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="module")
+def jobs(demo: str) -> DemoJobs:
+    return find_jobs(demo)
+
+
+@pytest.fixture
+def window(browser: Browser, demo: str) -> Iterator[Watched]:
+    with watching(browser, demo) as watched:
+        yield watched
 
 
 def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:

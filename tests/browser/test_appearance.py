@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.demo_jobs import DemoJobs, find_jobs, list_jobs
+from tests.browser.demo_jobs import DemoJobs, list_jobs
 from tests.browser.watching import NARROW, PATIENCE_MILLISECONDS, watching
 from tests.fakes.portal_backend import make_backend
 
@@ -61,11 +61,6 @@ STYLES: dict[str, dict[str, object]] = {
     "dark": {"color_scheme": "dark"},
     "narrow": {"viewport": NARROW, "has_touch": True},
 }
-
-
-@pytest.fixture(scope="module")
-def jobs(demo: str) -> DemoJobs:
-    return find_jobs(demo)
 
 
 def fill(address: str, jobs: DemoJobs) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from pypdf import PdfReader
 
-from tests.browser.demo_jobs import DemoJobs, find_jobs
+from tests.browser.demo_jobs import DemoJobs
 from tests.browser.watching import PATIENCE_MILLISECONDS, Watched, watching
 from tests.processes import until
 
@@ -21,17 +20,6 @@ expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 DRAWN = "canvas => canvas.toDataURL()"
 ZOOM = re.compile(r"#from=(\d+)&to=(\d+)$")
-
-
-@pytest.fixture(scope="module")
-def jobs(demo: str) -> DemoJobs:
-    return find_jobs(demo)
-
-
-@pytest.fixture
-def window(browser: Browser, demo: str) -> Iterator[Watched]:
-    with watching(browser, demo) as watched:
-        yield watched
 
 
 def test_first_page_is_full(window: Watched) -> None:

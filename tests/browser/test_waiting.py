@@ -4,26 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.browser.demo_jobs import DemoJobs, find_jobs
-from tests.browser.watching import PATIENCE_MILLISECONDS, Watched, watching
+from tests.browser.demo_jobs import DemoJobs
+from tests.browser.watching import PATIENCE_MILLISECONDS, Watched
 
 expect.set_options(timeout=PATIENCE_MILLISECONDS)
-
-
-@pytest.fixture(scope="module")
-def jobs(demo: str) -> DemoJobs:
-    return find_jobs(demo)
-
-
-@pytest.fixture
-def window(browser: Browser, demo: str) -> Iterator[Watched]:
-    with watching(browser, demo) as watched:
-        yield watched
 
 
 def test_pending_job_is_found_with_the_filter_and_explained(window: Watched) -> None:

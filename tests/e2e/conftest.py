@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Share one real Slurm cluster among all end-to-end tests of a worker."""
 
-import tempfile
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 
-from lab import LabUnavailable, SlurmLab
+from lab import LabUnavailable, SlurmLab, temporary_lab
 from tests.requirements import refuse
 
 LONGEST_FILES = (
@@ -51,13 +49,8 @@ LONGEST_FILES = (
 @pytest.fixture(scope="session")
 def slurm_lab() -> Iterator[SlurmLab]:
     """Give the worker's cluster, as the test before has left it."""
-    # Not pytest's own temporary folder: that one is closed to the users whose jobs run here.
-    lab = SlurmLab(Path(tempfile.mkdtemp(prefix="slurm-lab-")))
-    try:
-        lab.start()
+    with temporary_lab() as lab:
         yield lab
-    finally:
-        lab.destroy()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import ALICE, BOB, CAROL, SlurmLab
+from lab import ALICE, BOB, CAROL, SlurmLab, temporary_lab
 from lab.config import LabSettings
 from lab.rest import make_token, run_slurmrestd, run_slurmrestd_with_tokens, token_lines
 from tests.e2e.controller_requests import count_requests
@@ -49,12 +49,8 @@ def started_lab() -> Iterator[SlurmLab]:
     """
     with tempfile.TemporaryDirectory(prefix="slurm-lab-key-") as folder:
         settings = LabSettings(extra_lines=token_lines(Path(folder) / "key"))
-        lab = SlurmLab(Path(tempfile.mkdtemp(prefix="slurm-lab-")), settings)
-        try:
-            lab.start()
+        with temporary_lab(settings) as lab:
             yield lab
-        finally:
-            lab.destroy()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ reach slurmdbd two days late. Labs are our own: equal IDs, and a slurmdbd that i
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import ALICE, BOB, SlurmLab
+from lab import ALICE, BOB, SlurmLab, temporary_lab
 from slurmscope.accounting.database import DatabaseAccounting
 from slurmscope.accounting.grant import grant
 from slurmscope.accounting.sacct import SacctAccounting
@@ -73,19 +72,9 @@ class Site:
         return self.rows(job_id)[0]
 
 
-@contextmanager
-def own_lab() -> Iterator[SlurmLab]:
-    lab = SlurmLab(Path(tempfile.mkdtemp(prefix="slurm-lab-")))
-    try:
-        lab.start()
-        yield lab
-    finally:
-        lab.destroy()
-
-
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    with own_lab() as lab:
+    with temporary_lab() as lab:
         yield lab
 
 
@@ -209,7 +198,7 @@ def test_requeued_task_of_an_array_is_one_task_in_its_last_run(site: Site) -> No
 
 
 def test_id_that_slurmctld_uses_again_is_another_job(tmp_path: Path) -> None:
-    with own_lab() as lab:
+    with temporary_lab() as lab:
         password_file = let_read(lab, tmp_path / "password")
         first = lab.submit(ALICE, script="true")
         # slurmctld loses the messages too that slurmdbd has not got yet.

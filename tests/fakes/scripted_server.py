@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.fakes.certificates import make_authority, make_identity
 
 GENEROUS_SECONDS = 30.0
 
@@ -51,6 +54,22 @@ def scripted_server(handle: Handler, path: Path | None = None, *, host: str = "1
             for thread in threads:
                 thread.join(GENEROUS_SECONDS)
             assert not any(thread.is_alive() for thread in threads)
+
+
+@contextlib.contextmanager
+def scripted_tls_server(handle: Handler, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Serve with a certificate for 127.0.0.1; yield the address and the certificate of its authority."""
+    authority = make_authority(folder, "authority")
+    identity = make_identity(folder, "server", authority, "IP:127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.cert, identity.key)
+
+    def secure(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as secured:
+            handle(secured)
+
+    with scripted_server(secure) as url:
+        yield url.replace("http:", "https:"), authority.cert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from slurmscope.cluster.completions_tracker import (
     encode_state,
 )
 from tests.fakes.accounting import START, Accounting
+from tests.fakes.small_disk import run_on_small_disk
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -311,18 +312,7 @@ print(json.dumps([results, messages]))
 
 
 def test_full_disk_costs_nothing_but_the_file(tmp_path: Path) -> None:
-    """Use a real file system of 64 kB that only one process, in a mount namespace of its own, can see."""
-    own_mounts = ["unshare", "--mount", "--propagation", "private"]
-    if os.geteuid() != 0:
-        own_mounts += ["--user", "--map-root-user"]
-    probe = subprocess.run([*own_mounts, "true"], check=False, capture_output=True, timeout=60)
-    if probe.returncode != 0:
-        pytest.skip(f"no private mount namespace: {probe.stderr.decode().strip()}")
-    mount = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1"'
-    argv = [*own_mounts, "sh", "-c", mount, "sh", str(tmp_path), sys.executable, FILL_THE_DISK]
-    done = subprocess.run(argv, check=True, capture_output=True, timeout=60, cwd=ROOT)
-
-    results, messages = json.loads(done.stdout)
+    results, messages = json.loads(run_on_small_disk(tmp_path, 64, FILL_THE_DISK))
     assert [[1, 1, 1], [2, 1, 2], [3, 1, 2], [4, 4, 1]] == results
     assert [
         "cannot save the state file of ended jobs, counting continues in memory",

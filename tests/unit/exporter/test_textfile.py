@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from slurmscope.core.errors import OutputError
 from slurmscope.exporter.outputs import remove_stale_parts, write_textfile
+from tests.fakes.small_disk import run_on_small_disk
 from tests.leftovers import nothing_left
 
 OLD = b"slurm_up 1\n"
@@ -150,23 +151,14 @@ print(json.dumps(results))
 
 
 def test_full_and_read_only_disks_leave_the_old_page(tmp_path: Path) -> None:
-    """Use a real file system of 256 kB that only one process, in a mount namespace of its own, can see."""
-    own_mounts = ["unshare", "--mount", "--propagation", "private"]
-    if os.geteuid() != 0:
-        own_mounts += ["--user", "--map-root-user"]
-    probe = subprocess.run([*own_mounts, "true"], check=False, capture_output=True, timeout=60)
-    if probe.returncode != 0:
-        pytest.skip(f"no private mount namespace: {probe.stderr.decode().strip()}")
-    mount = 'mount -t tmpfs -o size=256k none "$1" && exec "$2" -c "$3" "$1"'
-    argv = [*own_mounts, "sh", "-c", mount, "sh", str(tmp_path), sys.executable, FULL_DISK]
-    ended = subprocess.run(argv, check=True, capture_output=True, timeout=60)
+    ended = run_on_small_disk(tmp_path, 256, FULL_DISK)
     alone = ["slurm.prom"]
     assert [
         ["written", 50_000, alone],
         ["cannot be written: No space left on device; free some space, the next write tries again", 50_000, alone],
         ["written", 60_000, alone],
         ["cannot be written: Read-only file system", 60_000, alone],
-    ] == json.loads(ended.stdout)
+    ] == json.loads(ended)
 
 
 class TestPageIsNeverHalf:

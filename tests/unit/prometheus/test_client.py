@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -20,9 +19,8 @@ from slurmscope.http.client.credentials import parse_headers
 from slurmscope.prometheus.client import Prometheus
 from slurmscope.prometheus.responses import AccessDenied, PartialAnswer, QueryTooLarge, Reply
 from slurmscope.prometheus.settings import PrometheusSettings
-from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix, read_form, vector
-from tests.fakes.scripted_server import GENEROUS_SECONDS, http_answer, scripted_server
+from tests.fakes.scripted_server import GENEROUS_SECONDS, http_answer, scripted_server, scripted_tls_server
 
 ONE = vector(({"slurm_job": "7"}, (15.0, "1")))
 BUSY = http_answer(503, b"busy")
@@ -341,19 +339,13 @@ def test_inconsistent_settings_are_rejected(changed: dict[str, object], message:
 
 
 def test_tls_certificate_is_verified_with_the_ca_file(tmp_path: Path) -> None:
-    authority = make_authority(tmp_path, "authority")
-    identity = make_identity(tmp_path, "server", authority, "IP:127.0.0.1")
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(identity.cert, identity.key)
-
     def handle(connection: socket.socket) -> None:
-        with served.wrap_socket(connection, server_side=True) as secured:
-            read_form(secured)
-            secured.sendall(ONE)
+        read_form(connection)
+        connection.sendall(ONE)
 
-    with scripted_server(handle) as url:
-        address = parse_address(url.replace("http:", "https:"))
-        trusting = Prometheus(PrometheusSettings(url=address, ca_file=authority.cert))
+    with scripted_tls_server(handle, tmp_path) as (url, authority):
+        address = parse_address(url)
+        trusting = Prometheus(PrometheusSettings(url=address, ca_file=authority))
         doubting = Prometheus(PrometheusSettings(url=address, retries=0))
         assert 1 == send_query(trusting).points
         with pytest.raises(ServerRefused, match="is not trusted: unable to get local issuer"):

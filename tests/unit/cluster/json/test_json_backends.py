@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +13,7 @@ from slurmscope.cluster.squeue import StartWindow
 from slurmscope.core.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, SlurmRefused
 from slurmscope.http.client.address import parse_address
 from slurmscope.slurm.command import SlurmSettings, parse_header_word, parse_version
-from tests.fakes.certificates import make_authority, make_identity
-from tests.fakes.scripted_server import GENEROUS_SECONDS, FakeSlurmrestd, scripted_server
+from tests.fakes.scripted_server import GENEROUS_SECONDS, FakeSlurmrestd, scripted_server, scripted_tls_server
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurmrestd"
 NOW = 1_794_700_600.0
@@ -183,17 +180,10 @@ def test_address_must_be_given() -> None:
 
 
 def test_token_is_not_sent_to_a_server_that_is_not_trusted(tmp_path: Path) -> None:
-    identity = make_identity(tmp_path, "server", make_authority(tmp_path, "unknown"), "IP:127.0.0.1")
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(identity.cert, identity.key)
     fake = FakeSlurmrestd()
 
-    def handle(connection: socket.socket) -> None:
-        with served.wrap_socket(connection, server_side=True) as secured:
-            fake.handle(secured)
-
-    with scripted_server(handle) as url:
-        client = Server(fake, url.replace("http:", "https:"), tmp_path).client_with_token()
+    with scripted_tls_server(fake.handle, tmp_path) as (url, _):
+        client = Server(fake, url, tmp_path).client_with_token()
         with pytest.raises(ServerRefused, match=r"certificate of .* is not trusted"):
             client.read_nodes()
 

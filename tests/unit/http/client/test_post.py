@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import socket
-import ssl
 import time
 from http.client import HTTPResponse
 from pathlib import Path
@@ -24,8 +23,7 @@ from slurmscope.http.client.request import (
     post,
     tls_context,
 )
-from tests.fakes.certificates import make_authority, make_identity
-from tests.fakes.scripted_server import http_answer, read_whole_request, scripted_server
+from tests.fakes.scripted_server import http_answer, read_whole_request, scripted_server, scripted_tls_server
 
 REQUEST = ClientRequest(method="POST", path="/trace", body=b"{}", headers={"Content-Type": "application/json"})
 PATIENCE_SECONDS = 30.0
@@ -77,18 +75,12 @@ def test_absent_server_is_refused() -> None:
 
 
 def test_long_answer_over_tls_is_cut(tmp_path: Path) -> None:
-    authority = make_authority(tmp_path, "authority")
-    identity = make_identity(tmp_path, "server", authority, "IP:127.0.0.1")
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(identity.cert, identity.key)
-
     def handle(connection: socket.socket) -> None:
-        with served.wrap_socket(connection, server_side=True) as secured:
-            read_whole_request(secured)
-            secured.sendall(http_answer(403, b"x" * 10 * ANSWER_LIMIT_BYTES))
+        read_whole_request(connection)
+        connection.sendall(http_answer(403, b"x" * 10 * ANSWER_LIMIT_BYTES))
 
-    with scripted_server(handle) as url:
-        secure, tls = parse_address(url.replace("http:", "https:")), tls_context(authority.cert)
+    with scripted_tls_server(handle, tmp_path) as (url, authority):
+        secure, tls = parse_address(url), tls_context(authority)
         answer = post(secure, REQUEST, deadline=time.monotonic() + PATIENCE_SECONDS, tls=tls)
 
     assert (403, ANSWER_LIMIT_BYTES) == (answer.status, len(answer.body))

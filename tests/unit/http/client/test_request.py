@@ -28,6 +28,7 @@ from tests.fakes.scripted_server import (
     read_request,
     read_whole_request,
     scripted_server,
+    scripted_tls_server,
 )
 
 
@@ -229,19 +230,13 @@ def test_closed_port_and_missing_socket_are_refusals(tmp_path: Path) -> None:
 
 
 def test_tls_certificate_is_verified(tmp_path: Path) -> None:
-    authority = make_authority(tmp_path, "authority")
-    identity = make_identity(tmp_path, "server", authority, "IP:127.0.0.1")
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(identity.cert, identity.key)
-
     def handle(connection: socket.socket) -> None:
-        with served.wrap_socket(connection, server_side=True) as secured:
-            read_request(secured)
-            secured.sendall(http_answer(200, b"{}"))
+        read_request(connection)
+        connection.sendall(http_answer(200, b"{}"))
 
-    with scripted_server(handle) as url:
-        address = parse_address(url.replace("http:", "https:"))
-        trusting = tls_context(authority.cert)
+    with scripted_tls_server(handle, tmp_path) as (url, authority):
+        address = parse_address(url)
+        trusting = tls_context(authority)
         deadline = time.monotonic() + GENEROUS_SECONDS
         assert b"{}" == send(address, ClientRequest(), deadline=deadline, tls=trusting).body
         for untrusting in (tls_context(), None):  # None: the system's authorities, never plain text
