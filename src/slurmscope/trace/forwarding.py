@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -105,7 +105,9 @@ class Forwarder:
             added = len(new.keys() - known.keys())
             if len(known) + added > limits.processes_per_job:
                 raise Refusal(429, "too_many", "Too many samples of this job wait to be forwarded.", retry_seconds=10)
-            if sum(map(len, self._pending.values())) + added > limits.processes:
+            if added > self._room_of_user(processes[0].owner.uid):
+                raise Refusal(429, "too_many", "Too many samples of this user wait to be forwarded.", retry_seconds=10)
+            if added > self._room():
                 raise Refusal(503, "unavailable", "Too many samples wait to be forwarded.", retry_seconds=10)
             self._pending[job_id] = known | new
         self._store.count_accepted(len(processes))
@@ -153,10 +155,17 @@ class Forwarder:
             self._store.count_refusal("forward")
         return fresh
 
-    def _keep(self, batch: Iterable[_Waiting]) -> None:
+    def _room(self) -> int:
+        return self._limits.processes - sum(map(len, self._pending.values()))
+
+    def _room_of_user(self, uid: int) -> int:
+        of_jobs = (tuple(samples.values()) for samples in self._pending.values())
+        return self._limits.processes_per_user - sum(len(job) for job in of_jobs if job[0].process.owner.uid == uid)
+
+    def _keep(self, batch: Sequence[_Waiting]) -> None:
         """Keep what could not be sent, unless a newer sample of the process waits already."""
         with self._lock:
-            room = self._limits.processes - sum(map(len, self._pending.values()))
+            room = min(self._room(), self._room_of_user(batch[0].process.owner.uid))
             for waiting in islice(batch, max(0, room)):
                 samples = self._pending.setdefault(waiting.process.sample.job_id, {})
                 if len(samples) < self._limits.processes_per_job:

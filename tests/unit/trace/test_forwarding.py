@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from slurmscope.trace.store import LIFETIME_INTERVALS, TraceStore
 from slurmscope.trace.tokens import KeyFile
 from tests.fakes.trace_endpoint import ADA, EVE, KEYS, RunningEndpoint, Time, open_endpoint
 
-LIMITS = TraceLimits(processes=300, processes_per_job=250)
+LIMITS = TraceLimits(processes=300, processes_per_job=250, processes_per_user=280)
 LIFETIME_SECONDS = LIFETIME_INTERVALS * LIMITS.rate
 
 
@@ -111,6 +112,20 @@ def test_waiting_samples_of_one_job_leave_room_for_others(agent: Agent, endpoint
 
     assert 429 == refused.value.status
     assert {ADA.job_id: 250, EVE.job_id: 50} == Counter(process.owner.job_id for process in endpoint.processes())
+
+
+def test_waiting_samples_of_all_jobs_of_one_user_leave_room_for_others(agent: Agent, endpoint: RunningEndpoint) -> None:
+    endpoint.slurm.is_down = True
+    jobs = [EVE._replace(job_id=number) for number in (91, 92, 93)]
+    for round_number in range(3):
+        for job in jobs:
+            pids = range(1000 * round_number, 1000 * round_number + 140)
+            with suppress(Refusal):
+                agent.put(job, pids, "n2")
+        agent.forwarder.send_pending()
+    with pytest.raises(Refusal, match="Too many samples of this user wait to be forwarded"):
+        agent.put(jobs[0], range(5000, 5001), "n2")
+    agent.put(ADA, range(1, 21), "n1")
 
 
 def test_waiting_samples_are_limited_in_all(agent: Agent) -> None:
