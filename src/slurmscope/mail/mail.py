@@ -64,7 +64,8 @@ def start_mail(*, sender: str, recipient: str, subject: str) -> EmailMessage:
     mail = EmailMessage(policy=SMTP)
     mail["From"] = check_address(sender)
     mail["To"] = check_address(recipient)
-    mail["Subject"] = show(" ".join(subject.split()), _SUBJECT_LIMIT)
+    # The email package decodes what looks like an encoded word, "=?utf-8?q?x=0D=0ABcc=3A...?=", also its line breaks.
+    mail["Subject"] = show(" ".join(subject.split()), _SUBJECT_LIMIT).replace("=?", "= ?")
     # Keeps vacation notices and other robots from answering.
     mail["Auto-Submitted"] = "auto-generated"
     return mail

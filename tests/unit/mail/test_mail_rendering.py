@@ -77,6 +77,24 @@ def test_a_name_cannot_add_headers(name: str, state: str) -> None:
     assert () == mail["Subject"].defects
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "=?utf-8?q?x=0D=0ABcc=3A_eve=40example.org?=",
+        "=?utf-8?b?eA0KQmNjOiBldmVAZXhhbXBsZS5vcmc=?=",
+        "=?utf-8?q?=0A=0A?=",
+    ],
+)
+def test_an_encoded_word_in_a_name_is_not_decoded(word: str) -> None:
+    report_mail = make_mail(make_report(make_record(name=f"{word} x")), sender="slurm", recipient="ada")
+    notice = start_mail(sender="slurm", recipient="ada", subject=f"Slurm Job_id=12 Name={word} {word} Ended")
+    for mail in (report_mail, notice):
+        lines = mail.as_bytes().partition(b"\r\n\r\n")[0].split(b"\r\n")
+        names = {line.partition(b":")[0].decode() for line in lines if not line.startswith(b" ")}
+        assert names <= HEADERS
+        assert word.replace("=?", "= ?") in " ".join(_parse(mail)["Subject"].split())
+
+
 def test_a_forged_last_line_stays_in_the_middle() -> None:
     finding = replace(make_finding(), suggestion="x\nWARNING=false")
     mail = _parse(make_mail(make_report(findings=(finding,)), sender="slurm", recipient="ada"))
