@@ -13,14 +13,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurmscope.core.units import parse_bytes, parse_time_limit
-from slurmscope.jobs.memory_shares import counted_cores, counted_ratio
+from slurmscope.jobs.memory_shares import MEMORY_OPTIONS, counted_cores, counted_ratio, requests_memory_per_core
 from slurmscope.jobs.report import FreedResources, JobReport, OptionChange, OtherRun, RequestedSize
 from slurmscope.jobs.rule import SETTLED_STATES, Finding
 from slurmscope.jobs.suggestions import GPU_OPTIONS, count_gpus, divide_memory_bytes, memory_line, time_line
 from slurmscope.jobs.summary import JobSummary
 
 CORE_OPTIONS = ("cpus-per-task", "ntasks", "ntasks-per-node")
-MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
 _COUNT = re.compile("[1-9][0-9]{0,8}")
 _SIZE_OPTIONS = ("nodes", *CORE_OPTIONS, *GPU_OPTIONS)
 _SIZE_ORDER = (*_SIZE_OPTIONS, *MEMORY_OPTIONS, "time")
@@ -118,7 +117,8 @@ def suggested_bytes(summary: JobSummary, finding: Finding) -> float | None:
 def change_memory(summary: JobSummary, memory: RequestedAmount, size: RequestedSize) -> OptionChange | None:
     """Return the change of memory per node; None where it depends on GPUs that are unknown, or nothing changes."""
     options = summary.record.options
-    option = next((name for name in reversed(MEMORY_OPTIONS) if name in options), "mem")
+    by_default = "mem-per-cpu" if requests_memory_per_core(summary) else "mem"
+    option = next((name for name in reversed(MEMORY_OPTIONS) if name in options), by_default)
     bytes_each, submitted = int(memory.value), submitted_size(summary)
     if option != "mem":
         share = _multiplier(summary, option, size) / size.nodes
@@ -128,7 +128,8 @@ def change_memory(summary: JobSummary, memory: RequestedAmount, size: RequestedS
     after = _value(memory_line(bytes_each, option))
     if options.get(option) == after:
         return None
-    known = "" if submitted.memory_bytes is None else _value(memory_line(int(submitted.memory_bytes / submitted.nodes)))
+    has_known = option == "mem" and submitted.memory_bytes is not None
+    known = _value(memory_line(int((submitted.memory_bytes or 0) / submitted.nodes))) if has_known else ""
     # With fewer cores, the same amount has to be requested where it came with the cores.
     before = options.get(option) or (known if known != after else "")
     return OptionChange(option=option, submitted=before, suggested=after, reason=memory.reason)

@@ -17,8 +17,15 @@ ROUNDING = 1.01
 """Slurm rounds memory up to whole MiB."""
 
 
+MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
+
+
 def requests_memory_per_core(summary: JobSummary) -> bool:
-    return "mem-per-cpu" in summary.record.options
+    """Return whether a job got memory for each core, by its options or by default: then its nodes differ."""
+    options, limits = summary.record.options, [node.limit_bytes for node in summary.nodes if node.limit_bytes]
+    if options.keys() & MEMORY_OPTIONS or summary.record.gpus:
+        return "mem-per-cpu" in options
+    return bool(limits) and max(limits) > ROUNDING * min(limits)
 
 
 def counted_cores(summary: JobSummary) -> float:
@@ -59,12 +66,12 @@ def spread_ratio(summary: JobSummary) -> float | None:
 
     It is 1 for a job whose memory does not depend on the cores or GPUs of a node.
     """
-    count, options = summary.record.node_count, summary.record.options
-    if count < 2 or not options.keys() & {"mem-per-cpu", "mem-per-gpu"}:
-        return 1.0
+    count = summary.record.node_count
     # Which node had how many of the GPUs is not known.
-    if "mem-per-gpu" in options:
+    if count > 1 and "mem-per-gpu" in summary.record.options:
         return None if summary.record.gpus % count else 1.0
+    if count < 2 or not requests_memory_per_core(summary):
+        return 1.0
     shares = counted_by_node(summary).values()
     ratio = math.fsum(shares) / count / min(shares) if shares else None
     return 1.0 if ratio is not None and ratio < ROUNDING else ratio

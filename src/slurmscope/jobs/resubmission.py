@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from slurmscope.core.units import format_bytes, format_seconds, format_some, parse_time_limit
 from slurmscope.jobs.header_options import (
-    MEMORY_OPTIONS,
     RequestedAmount,
     SizeChanges,
     change_memory,
@@ -32,7 +31,7 @@ from slurmscope.jobs.header_options import (
     without_odd_lines,
     write_note,
 )
-from slurmscope.jobs.memory_shares import even_need_bytes, may_lower_memory, spread_ratio
+from slurmscope.jobs.memory_shares import MEMORY_OPTIONS, even_need_bytes, may_lower_memory, spread_ratio
 from slurmscope.jobs.report import JobReport, OtherRun, Resubmission
 from slurmscope.jobs.rule import (
     is_memory_measured,

@@ -98,6 +98,22 @@ def test_memory_of_uneven_nodes_is_not_said_to_be_that_of_each() -> None:
     assert "72 GiB on all nodes together" in found.explanation
 
 
+def test_default_for_each_core_shows_in_the_limits_of_nodes() -> None:
+    # 12 and 6 GiB by DefMemPerCPU=1G; 23 GiB for each node would be of no use to the first one, and 8 too little.
+    nodes = (
+        NodeSummary(node="n1", cpus=12.0, working_peak_bytes=10 * GIB, limit_bytes=12 * GIB),
+        NodeSummary(node="n2", cpus=6.0, working_peak_bytes=5.9 * GIB, limit_bytes=6 * GIB),
+    )
+    record = submitted("-N2 -n18", cpus=18, nodes=("n1", "n2"), node_count=2)
+    memory = {"requested_bytes": 18 * GIB, "working_peak_bytes": 15.9 * GIB}
+    summary = make_summary(record=record, memory=memory, nodes=nodes, node_memory_bytes=256 * GIB)
+
+    found = next(each for each in all_findings(summary) if each.rule == "memory_near_limit")
+    # 5.9 GiB x 1.2, up to 8 GiB for 6 cores, up to a multiple of 64 MiB.
+    assert "#SBATCH --mem-per-cpu=1408M" == found.suggestion
+    assert ("#SBATCH --mem-per-cpu=1408M",) == header(summary)
+
+
 def test_memory_per_core_is_kept_where_the_cores_of_a_node_are_unknown() -> None:
     nodes = tuple(NodeSummary(node=name, working_peak_bytes=GIB) for name in ("n1", "n2"))
     record = submitted("-n18 --mem-per-cpu=4G", cpus=18, nodes=("n1", "n2"), node_count=2)
