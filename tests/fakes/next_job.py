@@ -2,7 +2,8 @@
 """Allocate what a job requests as Slurm does, and make jobs of which it is known what each node really needed.
 
 The rules are those of slurmctld 22.05 with cons_tres, tried there: memory per core counts the cores of each node, above
-MaxMemPerCPU a job gets more cores instead, and memory per GPU counts the GPUs of each node.
+MaxMemPerCPU a job gets more cores instead, memory per GPU counts the GPUs of each node, and neither --ntasks-per-node
+nor --mincpus leaves a job with fewer cores.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ def allocate(options: Mapping[str, str], site: Site) -> tuple[Node, ...]:
     tasks = int(options.get("ntasks", count))
     each = int(options.get("cpus-per-task", 1))
     cpus = [max(1, round(tasks * share)) * each for share in site.shares]
+    if count == 1:
+        cpus = [max(cpus[0], int(options.get("ntasks-per-node", 0)) * each, int(options.get("mincpus", 0)))]
     if "cpus-per-gpu" in options:
         cpus = [gpus * int(options["cpus-per-gpu"])]
     used = [name for name in MEMORY_OPTIONS if name in options]
@@ -130,7 +133,9 @@ def _options(random: Random, nodes: int, gpus: int) -> dict[str, str]:
     elif gpus and random.random() < 0.3:
         made |= {"cpus-per-gpu": str(random.choice((1, 4)))}
     else:
-        made |= {random.choice(("cpus-per-task", "ntasks")): str(random.choice((1, 4, 16)))}
+        count = str(random.choice((1, 4, 16)))
+        made |= {random.choice(("cpus-per-task", "ntasks")): count}
+        made |= random.choice(({}, {}, {}, {"mincpus": count}, {"ntasks-per-node": made.get("ntasks", "1")}))
     kinds = [None, "mem", "mem-per-cpu", "mem-per-cpu", *(["mem-per-gpu"] if gpus else [])]
     if kind := random.choice(kinds):
         made[kind] = random.choice(("1G", "3000M", "8G", "40G", "500"))

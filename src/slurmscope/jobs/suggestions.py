@@ -182,7 +182,9 @@ def fewer_cores_line(summary: JobSummary, cores: int) -> str:
         return ""
     size = _memory_with_fewer_cores_bytes(summary, cores)
     memory = "" if size is None else f" {_memory_option_for(summary, size, cores)}"
-    return f"#SBATCH --{option}={cores}{memory}"
+    # Slurm 22.05 allocates cores for this many tasks, however few --ntasks are.
+    is_repeated = option == "ntasks" and "ntasks-per-node" in summary.record.options
+    return f"#SBATCH --{option}={cores}{f' --ntasks-per-node={cores}' if is_repeated else ''}{memory}"
 
 
 def fewer_cores_sentence(summary: JobSummary, cores: int) -> str:
@@ -207,6 +209,11 @@ def _count(text: str) -> int | None:
     return (int(text) or None) if _COUNT.fullmatch(text) else None
 
 
+def may_have_nodes(summary: JobSummary, nodes: int) -> bool:
+    """Return whether a job may request so few nodes: sbatch rejects fewer than it lists, and no step would start."""
+    return nodes >= step_nodes(summary) and not summary.record.options.keys() & {"nodelist", "nodefile"}
+
+
 def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
     """Return the line that requests all tasks and memory on fewer nodes; empty where the script may divide them.
 
@@ -214,7 +221,7 @@ def fewer_nodes_line(summary: JobSummary, nodes: int) -> str:
     """
     record, requested, tasks = summary.record, summary.memory.requested_bytes, submitted_tasks(summary)
     options = record.options
-    if "nodes" not in options or nodes < step_nodes(summary) or tasks is None:
+    if "nodes" not in options or tasks is None or not may_have_nodes(summary, nodes):
         return ""
     line = f"#SBATCH --nodes={nodes}"
     if "ntasks-per-node" in options:
@@ -238,10 +245,16 @@ def fewer_gpus_line(summary: JobSummary, count: int) -> str:
     parts = {name: part for name in GPU_OPTIONS if (part := _gpu_part(name, typed.get(name, "")))}
     name, part = parts.popitem() if len(parts) == 1 else ("", "")
     found = _GPU_COUNT.fullmatch(part)
-    if not found or typed.keys() & _TIED_TO_GPUS or count < _step_gpus(summary):
+    if not found or typed.keys() & _TIED_TO_GPUS or count < _step_gpus(summary) or not _fits_gpus(summary, count):
         return ""
     memory = _memory_with_fewer_gpus(summary, count)
     return f"#SBATCH --{name}={typed[name].replace(part, f'{found[1]}{count}')}{memory and f' {memory}'}"
+
+
+def _fits_gpus(summary: JobSummary, count: int) -> bool:
+    """Return whether what the job held in all of its GPUs fits into fewer, as far as that is known."""
+    held, size, had = summary.gpu.peak_memory_bytes, summary.gpu.memory_size_bytes, summary.record.gpus
+    return held is None or not size or not had or held <= size / had * count
 
 
 def _memory_with_fewer_gpus(summary: JobSummary, count: int) -> str:
@@ -303,7 +316,7 @@ def _cores_option(summary: JobSummary, cores: int) -> str:
     """
     record, tasks = summary.record, step_tasks(summary)
     options = record.options
-    if "exclusive" in options or cores < step_cores(summary):
+    if options.keys() & {"exclusive", "mincpus"} or cores < step_cores(summary):
         return ""
     if named := [option for option in _CORE_OPTIONS if option in options]:
         amounts = {str(record.cpus), str(requested_cores(summary))}

@@ -18,11 +18,10 @@ from slurmscope.jobs.rule import (
     Threshold,
     Thresholds,
     has_gpus,
-    step_nodes,
     step_requests,
     step_tasks,
 )
-from slurmscope.jobs.suggestions import fewer_nodes_line, submitted_tasks
+from slurmscope.jobs.suggestions import fewer_nodes_line, may_have_nodes, submitted_tasks
 from slurmscope.jobs.summary import JobSummary
 
 LISTED_NODES = 5
@@ -72,7 +71,7 @@ def _can_start(summary: JobSummary, nodes: int, of_nodes: int) -> bool:
     is_known = by_node and bool(summary.record.submit_line)
     is_fixed = not is_known or any("ntasks" in request for request, _ in step_requests(summary))
     tasks = (step_tasks(summary) or 1) if is_fixed else 0
-    return nodes >= step_nodes(summary) and tasks * of_nodes <= (summary.record.cpus or 0) * nodes
+    return may_have_nodes(summary, nodes) and tasks * of_nodes <= (summary.record.cpus or 0) * nodes
 
 
 def _with_nodes(summary: JobSummary, names: Collection[str]) -> JobSummary:

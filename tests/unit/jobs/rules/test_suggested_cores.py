@@ -12,7 +12,7 @@ from slurmscope.core.tres import Gres
 from slurmscope.jobs.findings import judge
 from slurmscope.jobs.record import StepRecord
 from slurmscope.jobs.rule import Finding
-from slurmscope.jobs.summary import JobSummary, NodeSummary
+from slurmscope.jobs.summary import HeldGpu, JobSummary, NodeSummary
 from tests.fakes.job_summaries import GIB, all_findings, covered, make_summary, with_cores, with_gpus
 
 PER_CORE = "sbatch -c16 --mem-per-cpu=4G x"
@@ -314,3 +314,38 @@ def test_threads_are_bound_to_few_cores_where_more_than_two_wanted_each(threads:
     summary = replace(busy(4, "sbatch -n16 --mem=64G x", steps=steps), mean_running_threads=threads)
 
     assert expected == ("--cpu-bind" in found(summary, "cpu_idle").advice)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("-n8 --ntasks-per-node=8", "#SBATCH --ntasks=2 --ntasks-per-node=2"),
+        ("-n8", "#SBATCH --ntasks=2"),
+        # slurmctld 22.05 allocates 8 cores to -c2 --mincpus=8.
+        ("-n8 --mincpus=8", ""),
+    ],
+)
+def test_line_for_fewer_cores_leaves_no_option_that_requests_them_again(options: str, expected: str) -> None:
+    # slurmctld 22.05 allocates 8 cores to --ntasks=2 --ntasks-per-node=8.
+    summary = make_summary(record={"submit_line": f"sbatch --mem=8G {options} x.sh", "cpus": 8}, busy=0.25)
+
+    assert expected == found(summary, "cpu_idle").suggestion
+
+
+@pytest.mark.parametrize(("options", "has_line"), [("", True), ("-w n[1-4]", False), ("--nodefile=nodes", False)])
+def test_fewer_nodes_than_a_job_lists_are_not_suggested(options: str, has_line: bool) -> None:
+    # sbatch 22.05: "invalid number of nodes (-N 2-1)".
+    record = {"node_count": 4, "cpus": 8, "submit_line": f"sbatch -N4 --ntasks-per-node=2 --mem=1G {options} x.sh"}
+    summary = make_summary(record=record, memory={"requested_bytes": 4 * GIB, "working_peak_bytes": 3 * GIB})
+
+    assert has_line == bool(found(summary, "too_many_nodes").suggestion)
+
+
+@pytest.mark.parametrize(("held", "expected"), [(60.0, "#SBATCH --gpus=1"), (140.0, "")])
+def test_gpu_whose_memory_is_needed_is_not_left_out(held: float, expected: str) -> None:
+    used = (HeldGpu(node="n1", gpu="0", mean_utilization=0.7), HeldGpu(node="n1", gpu="1", mean_utilization=0.0))
+    memory = {"peak_memory_bytes": held * GIB, "memory_size_bytes": 160 * GIB}
+    gpu = with_gpus(2, devices=used, mean_utilization=0.35, **memory).gpu
+    record = {"gres": (Gres(name="gpu", count=2),), "submit_line": "sbatch --gpus=2 --mem=8G x.sh"}
+
+    assert expected == found(make_summary(record=record, gpu=gpu), "gpu_some_idle").suggestion
