@@ -54,8 +54,9 @@ class Amount(NamedTuple):
     least: float
 
 
-Amounts = Mapping[tuple[str, str], Amount]
-"""By kind of movement, and by what it is made of."""
+Part = tuple[str, str]
+"""A kind of movement, and what it is made of."""
+Amounts = Mapping[Part, Amount]
 
 
 class ProgressReader:
@@ -92,36 +93,40 @@ class ProgressReader:
             if job.key in collectives:
                 amounts[COLLECTIVES, ""] = Amount(collectives[job.key], 0.0)
             self._last[job.key] = _advance(before.get(job.key), job, amounts, now)
-        return {key: {kind: now - at for kind, at in seen.moved_at.items()} for key, seen in self._last.items()}
+        return {key: {kind: now - seen.moved_at[kind] for kind in seen.kinds} for key, seen in self._last.items()}
 
 
 class _Seen(NamedTuple):
-    """What a job had at one reading, and when it last moved, by kind."""
+    """What a job had at one reading, or when it was last measured, and when it last moved, by kind."""
 
     at: float
-    amounts: Amounts
+    totals: Mapping[Part, tuple[float, float]]
+    """With the time at which each was measured: those of processes that take long to read are of an earlier reading."""
     moved_at: Mapping[str, float]
+    kinds: frozenset[str]
 
 
 def _advance(before: _Seen | None, job: JobUse, amounts: Amounts, now: float) -> _Seen:
     if before is not None and now - before.at < SHORTEST_SECONDS:
         return before
     amounts = {**amounts, **of_cgroup(job), **(of_io(job.processes) if job.are_processes_read else {})}
-    if before is None:
-        return _Seen(now, amounts, {kind: now for kind, _ in amounts})
-    kinds = moved_kinds(before.amounts, amounts, now - before.at)
-    moved_at = {kind: now if kind in kinds else before.moved_at.get(kind, now) for kind, _ in amounts}
-    return _Seen(now, amounts, moved_at)
+    was = before.totals if before else {}
+    # Their total goes on meanwhile; what else is not measured for a while counts anew.
+    late = {} if job.are_processes_read else {part: known for part, known in was.items() if part[0] == IO}
+    moved = {kind: now for kind, part in amounts if _has_moved(was.get((kind, part)), amounts[kind, part], now)}
+    return _Seen(
+        at=now,
+        totals={**late, **{part: (amount.total, now) for part, amount in amounts.items()}},
+        moved_at={**(before.moved_at if before else {}), **moved},
+        kinds=frozenset(kind for kind, _ in amounts),
+    )
 
 
-def moved_kinds(before: Amounts, now: Amounts, seconds: float) -> set[str]:
-    """Return the kinds of movement between two readings; a total that is new or has fallen counts anew, as movement."""
-    kinds = set()
-    for (kind, part), (total, least) in now.items():
-        was = before.get((kind, part))
-        if was is None or total < was.total or (total > was.total and total - was.total >= least * seconds):
-            kinds.add(kind)
-    return kinds
+def _has_moved(was: tuple[float, float] | None, amount: Amount, now: float) -> bool:
+    """Return whether a total has grown since it was measured; one that is new or has fallen counts as movement."""
+    if was is None or amount.total < was[0]:
+        return True
+    return amount.total > was[0] and amount.total - was[0] >= amount.least * (now - was[1])
 
 
 def of_cgroup(job: JobUse) -> dict[tuple[str, str], Amount]:

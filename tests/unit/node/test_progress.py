@@ -77,6 +77,20 @@ def test_small_movements_do_not_add_up_over_a_long_time(node: Node) -> None:
     assert {"cpu": 99 * 15, "io": 99 * 15} == times
 
 
+def test_kind_that_is_not_measured_for_a_while_has_not_moved(node: Node) -> None:
+    node.use(10.0, 5000)
+    node.read()
+    assert {"cpu": 20.0, "io": 20.0} == node.read(20)
+    # Reading the processes takes too long this time.
+    measured = node.jobs
+    node.jobs = (replace(measured[0], are_processes_read=False),)
+    assert {"cpu": 40.0} == node.read(20)
+    node.jobs = measured
+    assert {"cpu": 60.0, "io": 60.0} == node.read(20)
+    node.use(10.0, 5000 + 30_000)  # 1.5 kB a second since then
+    assert {"cpu": 80.0, "io": 0.0} == node.read(20)
+
+
 def test_readings_in_short_succession_count_as_one(node: Node) -> None:
     for step in range(8):
         node.use(10.0 + step * 0.02, 0)  # a fiftieth of a core
