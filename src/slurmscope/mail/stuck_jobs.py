@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.message import EmailMessage
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -138,6 +138,8 @@ class StuckMails:
     require_lock: Callable[[], None] = lambda: None
     """Raise ArchiveError while another process sends these mails."""
     _failures_in_a_row: int = 0
+    _failed: set[str] = field(default_factory=set)
+    """Addresses that are not tried again: all jobs of a user without a mailbox are one failure."""
 
     def deliver(self, jobs: Sequence[StuckJob], find_runs: FindRuns, make_report: MakeReport) -> Iterator[str]:
         """Mail the owners of jobs that were not mailed yet, and yield a line for each, or for one that failed."""
@@ -170,6 +172,8 @@ class StuckMails:
             line = self._deliver(run, make_report)
         except (OutputError, SourceError) as error:
             self._failures_in_a_row += 1
+            if isinstance(error, OutputError):
+                self._failed.add(address_of(run.user, self.settings))
             return f"not sent: {error}"
         self._failures_in_a_row = 0
         return line
@@ -177,6 +181,8 @@ class StuckMails:
     def _is_due(self, record: JobRecord) -> bool:
         """Return whether the owner was not mailed yet, and did not opt out."""
         address, subject = address_of(record.user, self.settings), _subject(record)
+        if address in self._failed:
+            return False
         sent = self.checkpoints.last_mail(subject, address)
         if sent is None:
             return not self.checkpoints.is_opted_out(record.user)

@@ -113,6 +113,12 @@ def stuck(count: int) -> dict[StuckJob, JobRecord | AmbiguousName]:
     return {StuckJob(str(number), RUNNING.cluster): replace(RUNNING, job_id=number) for number in range(1, count + 1)}
 
 
+def of_users(count: int) -> dict[StuckJob, JobRecord | AmbiguousName]:
+    return {
+        job: replace(run, user=f"user{run.job_id}") for job, run in stuck(count).items() if isinstance(run, JobRecord)
+    }
+
+
 def report_of(record: JobRecord) -> JobReport:
     return make_report(record, findings=(HELD,))
 
@@ -140,7 +146,7 @@ def test_mail_server_that_is_down_is_not_tried_for_every_job(checkpoints: Checkp
         tried.append(mail)
         raise OutputError("cannot connect to mail.example.org:25")
 
-    jobs = stuck(50)
+    jobs = of_users(50)
     lines = [*mails_of(checkpoints, refuse).deliver([*jobs], lambda _: jobs, report_of)]
 
     assert (MAX_FAILURES_IN_A_ROW, MAX_FAILURES_IN_A_ROW + 1) == (len(tried), len(lines))
@@ -148,6 +154,21 @@ def test_mail_server_that_is_down_is_not_tried_for_every_job(checkpoints: Checkp
     # They are still due.
     mails: list[EmailMessage] = []
     assert 50 == len([*mails_of(checkpoints, mails.append).deliver([*jobs], lambda _: jobs, report_of)])
+
+
+def test_user_without_a_mailbox_is_tried_once_and_stops_no_other(checkpoints: Checkpoints) -> None:
+    tried: list[str] = []
+
+    def send(mail: EmailMessage) -> None:
+        tried.append(mail["To"])
+        if mail["To"] == "ada@example.org":
+            raise OutputError("550 no such user")
+
+    jobs = {**stuck(50), StuckJob("99", RUNNING.cluster): replace(RUNNING, job_id=99, user="bob")}
+    lines = [*mails_of(checkpoints, send).deliver([*jobs], lambda _: jobs, report_of)]
+
+    assert ["ada@example.org", "bob@example.org"] == tried
+    assert ["job 1: not sent: 550 no such user", "job 99: sent to bob@example.org: Title of process_held"] == lines
 
 
 def test_reports_of_one_run_are_bounded_and_jobs_that_were_mailed_hide_no_others(checkpoints: Checkpoints) -> None:
