@@ -210,4 +210,7 @@ class StuckMails:
 
 
 def _subject(record: JobRecord) -> str:
+    """Return what is mailed once: a run of a job, or an array, whose tasks may all wait for the same."""
+    if record.array_job_id is not None:
+        return f"stuck {record.cluster} array {record.array_job_id}"
     return f"stuck {record.cluster} {record.job_id} {record.start_seconds}"

@@ -171,6 +171,16 @@ def test_user_without_a_mailbox_is_tried_once_and_stops_no_other(checkpoints: Ch
     assert ["job 1: not sent: 550 no such user", "job 99: sent to bob@example.org: Title of process_held"] == lines
 
 
+def test_array_of_which_all_tasks_are_stuck_is_one_mail(checkpoints: Checkpoints) -> None:
+    jobs = {
+        job: replace(run, array_job_id=1, array_task_id=run.job_id)
+        for job, run in stuck(30).items()
+        if isinstance(run, JobRecord)
+    }
+    for expected in (["job 1: sent to ada@example.org: Title of process_held"], []):
+        assert expected == [*mails_of(checkpoints, lambda _: None).deliver([*jobs], lambda _: jobs, report_of)]
+
+
 def test_reports_of_one_run_are_bounded_and_jobs_that_were_mailed_hide_no_others(checkpoints: Checkpoints) -> None:
     jobs = stuck(MOST_JOBS + 9)
     made: list[int] = []
