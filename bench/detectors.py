@@ -67,8 +67,8 @@ def _tables(tally: Tally, loads: Sequence[float], rounds: int) -> Iterator[str]:
         yield f"| `{rule}` | {right} | {expected - right} | {false} | {right} of {expected} | {precision} |"
     yield (
         f"\nFalse alarms are findings about these jobs that do not belong there, and about {healthy} healthy jobs of "
-        f"{len(HEALTHY)} kinds: {', '.join(kind.name for kind in HEALTHY)}. Of {others} jobs whose cores nobody took "
-        f"on purpose, `{CROWDED}` named {tally.crowded}: there it is true, all share the cores of one machine."
+        f"{len(HEALTHY)} kinds: {'; '.join(kind.name for kind in HEALTHY)}.\n\n"
+        f"`{CROWDED}` also named {tally.crowded} of the other {others} jobs: all share the cores of one machine."
     )
 
 
