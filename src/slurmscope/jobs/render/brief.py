@@ -19,16 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, tzinfo
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from slurmscope.core.units import format_bytes, format_ratio, format_seconds, format_some
 from slurmscope.jobs.curves import mean_known
-from slurmscope.jobs.failure import failure_rows
 from slurmscope.jobs.render import contents, verdict
 from slurmscope.jobs.render.contents import Gauge
 from slurmscope.jobs.render.energy import describe_energy
 from slurmscope.jobs.render.formatting import format_time, show
 from slurmscope.jobs.render.text import TextPage, cut, draw_sparkline, measure, pad, wrap
+from slurmscope.jobs.render.verdict import Verdict
 from slurmscope.jobs.report import Chart, JobReport
 
 if TYPE_CHECKING:
@@ -83,24 +84,27 @@ class _BriefPage(TextPage):
                 yield cut(show(text), self.width)
 
     def verdict(self, report: JobReport, room: int, zone: tzinfo | None) -> list[str]:
-        """Return what went wrong, the worst finding, and the lines for the next run."""
+        """Return what went wrong, with what to do about it where there is room, and the lines for the next run."""
         header = self.cut_lines(self._header(report), max(2, room - 2))
-        cause, found = list(self._failure(report, zone)), list(self._findings(report))
-        # The output belongs to the cause, whichever of both says it.
-        said = [*found, *cause] if verdict.find_cause(report) else [*cause, *found]
-        return [*self.cut_lines(said, room - len(header)), *header]
+        room -= len(header)
+        said = verdict.make_verdict(report, zone)
+        explanation, *advice = [list(self._under("    ", text)) for text in said.sentences] or [[]]
+        others = [cut("Also: " + "; ".join(other.title for other in said.others), self.width)] if said.others else []
+        output = [cut(f"    Output: {row.text}", self.width) for row in said.rows if row.label == "Output"]
+        begin, end = [*self._title(said), *explanation], [*output, *others]
+        advised = self.cut_lines(list(chain.from_iterable(advice)), room - len(begin) - len(end))
+        return [*self.cut_lines([*begin, *advised, *end], room), *header]
 
     def use(self, report: JobReport) -> Iterator[str]:
         """Yield a line for each requested resource, with its curve, and one for files."""
         curves = {chart.name: chart for chart in report.charts}
         for gauge in contents.gauges(report):
-            if gauge.text != contents.NONE_REQUESTED:
-                yield from self._gauge(gauge, _draw(curves, _CURVES.get(gauge.label, ())))
+            yield from self._gauge(gauge, _draw(curves, _CURVES.get(gauge.label, ())))
         if work := _describe_gpu_work(report):
             yield from self._gauge(Gauge(label="GPU work", ratio=None, text=work), "")
         io = report.summary.io
         if io.read_bytes is not None or io.write_bytes is not None:
-            text = f"{format_bytes(io.read_bytes)} read, {format_bytes(io.write_bytes)} written"
+            text = f"read {format_bytes(io.read_bytes)}, wrote {format_bytes(io.write_bytes)}"
             yield from self._gauge(Gauge(label="Files", ratio=None, text=text), _draw(curves, _FILES))
 
         if energy := describe_energy(report.summary.energy):
@@ -127,27 +131,13 @@ class _BriefPage(TextPage):
             return found
         return [*found[: max(0, room - 1)], "    …"] if room > 0 else []
 
-    def _failure(self, report: JobReport, zone: tzinfo | None) -> Iterator[str]:
-        """Yield the cause, unless a finding says it, and where the output is."""
-        rows = {row.label: row.text for row in failure_rows(report, zone)}
-        if rows and verdict.find_cause(report) is None:
-            first = next(iter(rows.values()))
-            for index, line in enumerate(wrap(first, self.width - 4)[:3]):
-                yield f"{'' if not index else '    '}{self.bold(line) if not index else line}"
-        if output := rows.get("Output"):
-            yield cut(f"    Output: {output}", self.width)
-
-    def _findings(self, report: JobReport) -> Iterator[str]:
-        found, cause = list(verdict.findings(report)), verdict.find_cause(report)
-        if not found:
-            yield from self._under("", verdict.no_findings(report))
+    def _title(self, said: Verdict) -> Iterator[str]:
+        if said.severity is not None:
+            line = cut(f"{said.severity.value.upper()}: {said.title}", self.width)
+            yield self.paint_severity(line, said.severity)
             return
-        found.sort(key=lambda finding: finding != cause)
-        worst = found[0]
-        yield self.paint_severity(cut(f"{worst.severity.value.upper()}: {worst.title}", self.width), worst.severity)
-        yield from self._under("    ", worst.explanation)
-        if len(found) > 1:
-            yield cut("Also: " + "; ".join(finding.title for finding in found[1:]), self.width)
+        for line in wrap(said.title, self.width)[:3]:
+            yield line if said.tone in {verdict.FINE, verdict.QUIET} else self.bold(line)
 
     def _header(self, report: JobReport) -> Iterator[str]:
         """Yield the lines for the job script as they are, so that they can be copied."""
@@ -175,8 +165,9 @@ class _BriefPage(TextPage):
             if gauge.ratio is not None:
                 yield cut(f"    {gauge.text}", self.width)
             return
-        begin = f"{label}  {bar}  {pad(curve, _CURVE)}  "
-        room = self.width - _LABEL - _BAR - _CURVE - 6
+        begin, room = f"{label}  {bar}  {pad(curve, _CURVE)}  ", self.width - _LABEL - _BAR - _CURVE - 6
+        if not curve and gauge.ratio is None:
+            begin, room = f"{label}  ", self.width - _LABEL - 2
         for index, line in enumerate(wrap(gauge.text, room)[:2]):
             yield f"{begin}{line}" if not index else " " * (self.width - room) + line
 

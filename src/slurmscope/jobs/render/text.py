@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from slurmscope.jobs.curves import peak
 from slurmscope.jobs.failure import TITLE as FAILURE
-from slurmscope.jobs.failure import failure_rows
+from slurmscope.jobs.failure import explain_failure
 from slurmscope.jobs.rating import Rating
 from slurmscope.jobs.render import contents, verdict
 from slurmscope.jobs.render.contents import Gauge
@@ -18,6 +18,7 @@ from slurmscope.jobs.render.energy import energy_rows
 from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.render.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.jobs.render.tables import SourceSection, make_node_table, source_sections
+from slurmscope.jobs.render.verdict import Verdict
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Finding, Severity
 
@@ -161,9 +162,7 @@ def render_text(
         return "\n".join(pending) + "\n"
     lines = [
         *page.top(contents.title(report)),
-        *page.failure(failure_rows(report, zone)),
-        *page.heading("Findings"),
-        *page.findings(verdict.findings(report), verdict.no_findings(report)),
+        *page.outcome(verdict.make_verdict(report, zone), has_failed=explain_failure(report) is not None),
         *page.resubmission(describe_resubmission(report)),
         *page.heading("Use of requested resources"),
         *(line for gauge in contents.gauges(report) for line in page.gauge(gauge)),
@@ -242,10 +241,18 @@ class TextPage:
                 yield ""
             yield from self._finding(finding)
 
-    def failure(self, rows: tuple[LabelledText, ...]) -> Iterator[str]:
-        if rows:
-            yield from self.heading(FAILURE)
-            yield from self.rows(rows)
+    def outcome(self, said: Verdict, *, has_failed: bool) -> Iterator[str]:
+        """Yield what went wrong and the worst finding, each sentence once, then the other findings."""
+        yield from self.heading(FAILURE if has_failed else "Findings")
+        yield from self._titled(said.severity, said.title)
+        for sentence in said.sentences:
+            yield from self._under("    ", sentence)
+        if said.rows:
+            yield from self.rows(said.rows)
+        yield from self._more(said.suggestion, said.consequences)
+        if said.others:
+            yield from self.heading("Findings") if has_failed else [""]
+            yield from self.findings(said.others, "")
 
     def resubmission(self, header: ResubmissionText | None) -> Iterator[str]:
         if header is None:
@@ -291,16 +298,24 @@ class TextPage:
             yield from self._under("  ", f"Charts and more: {show(url)}")
 
     def _finding(self, finding: Finding) -> Iterator[str]:
-        label = finding.severity.value.upper()
-        for index, line in enumerate(wrap(f"{label}: {finding.title}", self.width - 2)):
-            yield f"  {self._paint(line, _COLORS[finding.severity])}" if not index else f"  {line}"
+        yield from self._titled(finding.severity, finding.title)
         yield from self._under("    ", finding.explanation)
         yield from self._under("    ", finding.advice)
-        if finding.suggestion:
-            yield from self._under("        ", finding.suggestion)
-        if finding.consequences:
+        yield from self._more(finding.suggestion, finding.consequences)
+
+    def _titled(self, severity: Severity | None, title: str) -> Iterator[str]:
+        if severity is None:
+            yield from self.sentence(title)
+            return
+        for index, line in enumerate(wrap(f"{severity.value.upper()}: {title}", self.width - 2)):
+            yield f"  {self._paint(line, _COLORS[severity])}" if not index else f"  {line}"
+
+    def _more(self, suggestion: str, consequences: Sequence[Finding]) -> Iterator[str]:
+        if suggestion:
+            yield from self._under("        ", suggestion)
+        if consequences:
             yield from self._under("    ", contents.CONSEQUENCES)
-        for other in finding.consequences:
+        for other in consequences:
             yield from self._under("    - ", f"{other.title}. {other.explanation}")
 
     def _under(self, prefix: str, text: str) -> Iterator[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 
 from slurmscope.core.units import format_ratio, format_seconds
 from slurmscope.jobs.failure import CAUSES, Failure, explain_failure, failure_rows
@@ -34,20 +35,20 @@ class Verdict:
     others: tuple[Finding, ...] = ()
 
 
-def make_verdict(report: JobReport) -> Verdict:
-    """Return the verdict about a job; texts are safe to show."""
+def make_verdict(report: JobReport, zone: tzinfo | None = UTC) -> Verdict:
+    """Return the verdict about a job; texts are safe to show. ``zone`` is the time zone of its rows."""
     found, failure, cause = findings(report), explain_failure(report), find_cause(report)
     if failure is not None and cause is None:
-        return _of_failure(report, failure, found)
+        return _of_failure(report, failure, found, zone)
     main = cause or next(iter(found), None)
     if main is None:
         return Verdict(title=no_findings(report), tone=FINE if is_fine(report) else QUIET)
     return Verdict(
         title=main.title,
-        tone=main.severity,
+        tone=Severity.CRITICAL if cause and report.record.state == "FAILED" else main.severity,
         severity=main.severity,
         sentences=tuple(filter(None, (main.explanation, main.advice))),
-        rows=() if failure is None else _rows(report, failure),
+        rows=() if failure is None else _rows(report, failure, zone),
         suggestion=main.suggestion,
         consequences=main.consequences,
         others=tuple(finding for finding in found if finding != main),
@@ -66,21 +67,21 @@ def _is_cause(finding: Finding, state: str) -> bool:
     return finding.rule in CAUSES or (finding.rule == "gpu_stuck" and state in {"CANCELLED", "TIMEOUT"})
 
 
-def _of_failure(report: JobReport, failure: Failure, found: tuple[Finding, ...]) -> Verdict:
+def _of_failure(report: JobReport, failure: Failure, found: tuple[Finding, ...], zone: tzinfo | None) -> Verdict:
     """Return the verdict about a failure that no rule explains; a job that was cancelled did nothing wrong."""
     happened, dot, more = show(failure.explanation).partition(". ")
     is_bad = report.record.state not in {"CANCELLED", "COMPLETED"}
     return Verdict(
         title=happened + dot.strip(),
         tone=Severity.CRITICAL if is_bad else QUIET,
-        sentences=tuple(filter(None, (more, show(failure.advice)))),
-        rows=_rows(report, failure),
+        sentences=tuple(filter(None, (more, show(failure.advice), "" if found else no_findings(report)))),
+        rows=_rows(report, failure, zone),
         others=found,
     )
 
 
-def _rows(report: JobReport, failure: Failure) -> tuple[LabelledText, ...]:
-    rows = tuple(row for row in failure_rows(report) if row.label in _PLACES)
+def _rows(report: JobReport, failure: Failure, zone: tzinfo | None) -> tuple[LabelledText, ...]:
+    rows = tuple(row for row in failure_rows(report, zone) if row.label in _PLACES)
     return (LabelledText("Most memory", show(failure.largest_task)), *rows) if failure.largest_task else rows
 
 

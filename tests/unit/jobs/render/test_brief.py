@@ -171,3 +171,15 @@ def test_colors_are_only_ours() -> None:
 
     assert "\x1b" not in plain
     assert plain == re.sub(r"\x1b\[[0-9;]*m", "", colored)
+
+
+def test_advice_is_shown_where_there_is_room() -> None:
+    lines = render_brief(make_report()).splitlines()
+    assert lines.index("    Only 2 of 4 cores were busy on average.") + 1 == lines.index(
+        "    Request as many cores as the program uses."
+    )
+    assert "Request as many cores" not in render_brief(_busiest_report())
+
+
+def test_line_without_a_bar_and_a_curve_begins_after_its_label() -> None:
+    assert "GPU work    SM 40 %, tensor cores 0 %" in render_brief(_busiest_report()).splitlines()

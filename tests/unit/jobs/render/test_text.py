@@ -67,7 +67,8 @@ def test_the_whole_report_of_a_measured_job_is_there() -> None:
     assert "Waited          10 min" == _line(text, "Waited")
     assert "Submitted       2026-09-21 14:03:20 UTC" == _line(text, "Submitted  ")
     assert "Read              4.66 GiB in 50,000 calls" == _line(text, "Read")
-    assert "n1    50 %           2  819 MiB  8 GiB    –  4.66 GiB  954 MiB" == _line(text, "n1")
+    # The row of the only node would repeat all of that.
+    assert "Nodes ---" not in text
     assert "- GPU use was not measured: the job had none." == _line(text, "- GPU")
     assert "Charts and more: https://portal.example.org/jobs/4711" == text.splitlines()[-1].strip()
 
@@ -94,6 +95,16 @@ def test_memory_is_said_three_ways_with_the_reason() -> None:
     assert "Charged by the kernel          2 GiB" == _line(text, "Charged")
     assert "Slurm's MaxRSS                 512 MiB" == _line(text, "Slurm's MaxRSS")
     assert "The values differ because" in text
+
+
+def test_cause_is_said_once_with_other_findings_below() -> None:
+    made = make_report(make_record(state="TIMEOUT"), findings=(make_finding("cpu_idle"), make_finding("timed_out")))
+    text = render_text(made)
+
+    places = [text.index(words) for words in ("What went wrong", "Title of timed_out", "Findings", "Title of cpu_idle")]
+    assert sorted(places) == places
+    assert [1, 1] == [text.count("Title of timed_out"), text.count("Title of cpu_idle")]
+    assert "Slurm ended the job at its time limit" not in text
 
 
 def test_findings_come_worst_first_with_the_suggestion_on_its_own_line() -> None:

@@ -9,7 +9,7 @@ from slurmscope.jobs.render.formatting import LabelledText
 from slurmscope.jobs.render.verdict import make_verdict
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Severity
-from tests.fakes.reports import make_record, make_report
+from tests.fakes.reports import make_finding, make_record, make_report
 
 
 def failed(state: str, rule: str = "", **changed: object) -> JobReport:
@@ -82,3 +82,16 @@ def test_gpu_that_ended_a_job_is_its_verdict(state: str, rule: str, xid: float, 
     assert is_cause == (verdict.title == "Title of the cause")
     assert is_cause == (cause.title not in [finding.title for finding in verdict.others])
     assert "Output" in [row.label for row in verdict.rows]
+
+
+@pytest.mark.parametrize(("state", "tone"), [("FAILED", Severity.CRITICAL), ("COMPLETED", Severity.WARNING)])
+def test_cause_of_a_failure_is_as_red_as_any_other_failure(state: str, tone: Severity) -> None:
+    report = make_report(make_record(1, state=state, exit_code=1 if state == "FAILED" else 0))
+    fault = replace(make_finding("gpu_fault", severity=Severity.WARNING), numbers={"xid": 31.0})
+    verdict = make_verdict(replace(report, findings=(fault,)))
+    assert (tone, Severity.WARNING) == (verdict.tone, verdict.severity)
+
+
+def test_failure_without_findings_says_that_there_are_none() -> None:
+    verdict = make_verdict(replace(failed("FAILED", exit_code=1), findings=()))
+    assert "No findings: what the job used does not explain why it failed." == verdict.sentences[-1]
