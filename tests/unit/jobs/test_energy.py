@@ -142,6 +142,20 @@ def test_rows_say_what_is_estimated() -> None:
     } == rows
 
 
+def test_job_without_gpus_has_no_parts_that_repeat_the_total() -> None:
+    parts = node_parts("n1", 0.0, 0.2 * KWH, 0.3 * KWH, "processors")
+    summary = SITE.add_costs(summarize({key: joules for key, joules in parts.items() if key[1] != "gpu"}))
+    rows = dict(energy_rows(make_report(summary=summary)))
+
+    assert ["Total", "Carbon", "Cost"] == list(rows)
+    assert "500 Wh, estimated, processors and memory only" == rows["Total"]
+
+
+def test_cost_without_a_currency_is_left_out_of_a_sum() -> None:
+    total = replace(NOTHING, jobs=5, energy_jobs=5, energy_joules=7.2e6, carbon_grams=800.0, energy_cost=0.5)
+    assert "Energy: 2 kWh (estimated), 800 g CO2e." == describe_energy_sum(total, "")
+
+
 def test_part_of_a_run_is_shown_but_not_added_up() -> None:
     measured = with_totals(measure_nodes({"n1": 2.0}, seconds=1800.0), energy=node_parts("n1", 0.0, KWH, KWH))
     summary = summed(make_record(), measured)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from slurmscope.jobs.render.tables import make_gpu_table
 from slurmscope.jobs.series import Series
 from slurmscope.jobs.summary import GpuFault, GpuWork, HeldGpu, JobSummary
 from tests.fakes.measured import curve, measure_nodes, summed, with_curves, with_totals
-from tests.fakes.reports import START, make_record, make_report
+from tests.fakes.reports import START, make_finding, make_record, make_report
 
 FIRST, SECOND = ("n1", "0", ""), ("n1", "1", "")
 
@@ -95,6 +96,15 @@ def test_table_has_times_at_reduced_clocks_and_errors() -> None:
     assert "Reduced clocks" == made.head[-1]
     assert ["10 min (power cap), 1 min 5 s (thermal)", "0 s"] == [row[-1] for row in made.rows]
     assert made.note.startswith("GPU 0 of n1 reported Xid 79: The GPU fell off the PCIe bus")
+
+
+def test_error_that_a_finding_describes_is_not_repeated() -> None:
+    faults: dict[tuple[str, ...], float] = {(*FIRST, "79"): 1.0, (*SECOND, "31"): 1.0}
+    finding = replace(make_finding("gpu_fault"), explanation="GPU 0 of n1 reported Xid 79: The GPU fell off.")
+    made = make_gpu_table(make_report(summary=summarize(gpu_faults=faults), findings=(finding,)))
+
+    assert "Xid 79" not in made.note
+    assert "Xid 31" in made.note
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from slurmscope.jobs.summary import Coverage, FilesystemSummary, JobSummary
 if TYPE_CHECKING:
     from slurmscope.jobs.pending.blockers import PendingExplanation
 
-NONE_REQUESTED = "none requested"
 MEAN_CORES = "Busy cores, mean"
 CONSEQUENCES = "Follows from this:"
 """Heading of what a finding explains, in every rendering."""
@@ -182,7 +181,7 @@ def _whole_job(record: JobRecord) -> str:
 
 
 def gauges(report: JobReport) -> tuple[Gauge, ...]:
-    """Compare use with what was requested, for every resource."""
+    """Compare use with what was requested, for every resource; GPUs only where there are some."""
     summary = report.summary
     requested_gpus = max(summary.gpu.requested, report.record.gpus)
     has_run, job = report.record.start_seconds is not None, rated_job(summary)
@@ -197,6 +196,7 @@ def gauges(report: JobReport) -> tuple[Gauge, ...]:
     return tuple(
         Gauge(label=label, ratio=_finite(ratio), text=text, rating=rate_use(subject, ratio, job))
         for subject, label, ratio, text in rows
+        if text
     )
 
 
@@ -328,7 +328,7 @@ def _memory(summary: JobSummary) -> str:
 
 def _gpu_use(summary: JobSummary, requested: int) -> str:
     if not requested:
-        return NONE_REQUESTED
+        return ""
     if summary.gpu.mean_utilization is None:
         return NOT_MEASURED
     text, least = f"mean of {format_some(requested, 'GPU')}", summary.gpu.least_utilization
@@ -341,7 +341,7 @@ def _gpu_use(summary: JobSummary, requested: int) -> str:
 
 def _gpu_memory(summary: JobSummary, requested: int) -> str:
     if not requested:
-        return NONE_REQUESTED
+        return ""
     peak, size = summary.gpu.peak_memory_bytes, summary.gpu.memory_size_bytes
     if peak is None:
         return NOT_MEASURED

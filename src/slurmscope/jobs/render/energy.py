@@ -33,10 +33,11 @@ def energy_rows(report: JobReport) -> tuple[LabelledText, ...]:
     if energy.total_joules is None:
         return tuple(rows)
     gpus, rest = energy.gpu_joules, energy.rest_joules
+    has_parts = gpus is not None and rest is not None
     known = (
         ("Total", _total(energy)),
-        ("Its GPUs", "" if gpus is None or rest is None else f"{format_energy(gpus)}{_shared(report)}"),
-        ("Its share of the rest", "" if rest is None else f"{format_energy(rest)}, estimated{_covered(energy)}"),
+        ("Its GPUs", f"{format_energy(gpus)}{_shared(report)}" if has_parts else ""),
+        ("Its share of the rest", f"{format_energy(rest)}, estimated{_covered(energy)}" if has_parts else ""),
         ("Carbon", _carbon(energy)),
         ("Cost", format_cost(energy.cost, energy.currency)),
     )
@@ -68,7 +69,7 @@ def describe_energy_sum(total: EnergySum, currency: str) -> str:
         return ""
     # A site without these settings has no carbon and no cost.
     carbon = format_carbon(total.carbon_grams) if total.carbon_grams else ""
-    cost = format_cost(total.energy_cost, currency) if total.energy_cost else ""
+    cost = format_cost(total.energy_cost, currency) if total.energy_cost and currency else ""
     amounts = ", ".join(filter(None, (f"{format_energy(total.energy_joules)} (estimated)", carbon, cost)))
     if total.energy_jobs >= total.jobs:
         return f"Energy: {amounts}."
@@ -94,7 +95,8 @@ def format_cost(cost: float | None, currency: str) -> str:
 
 def _total(energy: EnergySummary) -> str:
     notes = ["estimated"] if energy.is_estimated else []
-    notes += [_COVERED[energy.covers]] if energy.rest_joules is None and _COVERED.get(energy.covers) else []
+    has_parts = energy.gpu_joules is not None and energy.rest_joules is not None
+    notes += [_COVERED[energy.covers]] if _COVERED.get(energy.covers) and not has_parts else []
     notes += [] if energy.coverage.is_good else ["measured for a part of the run"]
     return ", ".join([format_energy(energy.total_joules), *notes])
 

@@ -64,7 +64,6 @@ def _gauges(report: JobReport) -> list[dict[str, object]]:
             "bar": "" if gauge.ratio is None else render_gauge_svg("", gauge.ratio, rating=gauge.rating),
         }
         for gauge in contents.gauges(report)
-        if gauge.text != contents.NONE_REQUESTED
     ]
 
 

@@ -50,8 +50,8 @@ class TextTable:
 
 
 def make_node_table(report: JobReport) -> TextTable:
-    """Make one row for each node, or three for all nodes."""
-    nodes = report.summary.nodes
+    """Make one row for each node, or three for all nodes; of one node, the numbers are those of the job."""
+    nodes = report.summary.nodes if len(report.summary.nodes) > 1 else ()
     head = ("Node", *(column for column, _, _ in _COLUMNS))
     if len(nodes) <= MAX_NODE_ROWS:
         return TextTable(head=head, rows=tuple((show(node.node, 64), *_cells([node], min)) for node in nodes))
@@ -123,7 +123,8 @@ def make_gpu_table(report: JobReport) -> TextTable:
         return *_gpu_numbers(of), *_dashed(*(show_number(getattr(of.work, name)) for _, name, show_number in columns))
 
     rows = tuple((*_names(device), *numbers(device)) for device in gpu.devices)
-    notes = _fault_notes(gpu.faults)
+    told = " ".join(finding.explanation for finding in report.findings)
+    notes = _fault_notes([fault for fault in gpu.faults if describe_fault(fault) not in told])
     if gpu.others is not None:
         rows = (*rows, (format_some(gpu.others.count, "more GPU"), "", "", *numbers(gpu.others)))
         notes.append(_OTHERS)
