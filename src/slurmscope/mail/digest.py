@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from slurmscope.archive.interface import Archive, JobFilter, UseTotal
 from slurmscope.archive.job_columns import JobRow
+from slurmscope.archive.waste import GPU_CORES
 from slurmscope.core.errors import UnreadableReport
 from slurmscope.core.units import DAY_SECONDS, HOUR_SECONDS
 from slurmscope.jobs.findings import RULES, LossCause, find_state_cause
@@ -22,9 +23,6 @@ from slurmscope.reports.rule_trial import read_ended
 
 MAX_JOBS = 10
 MAX_FIXES = 3
-
-GPU_WEIGHT = 16.0
-"""Idle cores that one idle GPU counts as when jobs are ranked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,7 @@ class DigestFinding:
 
     @property
     def weight(self) -> float:
-        return self.lost_core_hours + self.blocked_core_hours + GPU_WEIGHT * self.lost_gpu_hours
+        return self.lost_core_hours + self.blocked_core_hours + GPU_CORES * self.lost_gpu_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +180,7 @@ def _make_loss(total: UseTotal) -> LostHours:
 
 def _lost_hours(row: JobRow) -> float:
     """Weigh lost cores and GPUs: an idle GPU counts as much as many idle cores."""
-    return ((row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)) / HOUR_SECONDS
+    return ((row.lost_core_seconds or 0.0) + GPU_CORES * (row.lost_gpu_seconds or 0.0)) / HOUR_SECONDS
 
 
 def _sum_use(totals: Sequence[UseTotal], kind: str) -> Use:

@@ -7,6 +7,7 @@ from email.message import EmailMessage
 from email.policy import Policy
 
 from slurmscope.archive.job_columns import JobRow
+from slurmscope.archive.waste import GPU_CORES
 from slurmscope.core.units import HOUR_SECONDS, NOT_MEASURED, format_hours, format_ratio, format_seconds, format_some
 from slurmscope.jobs.findings import RULES, LossCause, find_state_cause
 from slurmscope.jobs.render.energy import describe_energy_sum
@@ -15,7 +16,7 @@ from slurmscope.jobs.render.html import render_template, safe_url
 from slurmscope.jobs.render.resubmission import TITLE
 from slurmscope.jobs.render.text import cut, lay_table, wrap
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS
-from slurmscope.mail.digest import GPU_WEIGHT, Digest, DigestFinding, LostHours, Use
+from slurmscope.mail.digest import Digest, DigestFinding, LostHours, Use
 from slurmscope.mail.mail import MAIL_WIDTH, start_mail
 
 _CAUSE = 26
@@ -35,7 +36,10 @@ def render_digest_text(digest: Digest, *, url: str = "") -> str:
     if energy := describe_energy_sum(digest, digest.currency):
         lines += ["", *wrap(energy, MAIL_WIDTH)]
     if digest.fixes:
-        lines += ["", "What to change first", *(f"  {number}. {line}" for number, line in _numbered_fixes(digest))]
+        lines += ["", "What to change first"]
+        for number, fix in _numbered_fixes(digest):
+            first, *more = wrap(fix, MAIL_WIDTH - 5)
+            lines += [f"  {number}. {first}", *(f"     {line}" for line in more)]
     if digest.worst_jobs:
         lines += ["", "Jobs with the most lost hours", *lay_table(*_job_table(digest), MAIL_WIDTH)]
         lines += wrap(order, MAIL_WIDTH) if (order := _describe_order(digest)) else []
@@ -197,13 +201,13 @@ def _name_cause(row: JobRow) -> str:
     rule = next((rule for rule in row.rules if rule not in _LOSE_NO_HOURS), "")
     if rule:
         return cut(show(_TITLES.get(rule, rule.replace("_", " "))), _CAUSE)
-    is_gpu = GPU_WEIGHT * (row.lost_gpu_seconds or 0.0) > (row.lost_core_seconds or 0.0)
+    is_gpu = GPU_CORES * (row.lost_gpu_seconds or 0.0) > (row.lost_core_seconds or 0.0)
     return "idle GPUs" if is_gpu else "idle cores"
 
 
 def _describe_order(digest: Digest) -> str:
     has_gpus = any(row.lost_gpu_seconds for row in digest.worst_jobs)
-    return f"In this order, an hour of a GPU counts as {GPU_WEIGHT:g} of a core." if has_gpus else ""
+    return f"In this order, an hour of a GPU counts as {GPU_CORES:g} of a core." if has_gpus else ""
 
 
 def _headers(digest: Digest) -> list[tuple[str, tuple[str, ...]]]:
@@ -211,7 +215,7 @@ def _headers(digest: Digest) -> list[tuple[str, tuple[str, ...]]]:
     has_clusters = _has_clusters(digest)
 
     def name(job: JobRow) -> str:
-        return show(f"{job.shown_id} ({job.cluster})" if has_clusters else job.shown_id, 40)
+        return show(f"{job.shown_id} ({job.cluster})" if has_clusters else job.shown_id, 40) + f" {show(job.name, 40)}"
 
     return [(f"{TITLE} of {', '.join(map(name, header.jobs))}", header.lines) for header in digest.headers]
 

@@ -96,7 +96,7 @@ def test_table_of_jobs_says_why_and_explains_its_order() -> None:
     assert lines["4711"].endswith("  Cores were idle")
     assert lines["4712"].endswith("  timeout")
     assert lines["4713"].endswith("  idle cores")
-    assert "an hour of a GPU counts as 16 of a core" in text
+    assert "an hour of a GPU counts as 10 of a core" in text
     assert "counts as" not in render_digest_text(_digest(worst_jobs=rows[1:]))
 
 
@@ -268,10 +268,19 @@ def test_a_way_out_that_no_header_can_carry_is_in_the_digest_only() -> None:
     assert address in render_digest_text(_digest(opt_out=address))
 
 
+def test_fixes_are_wrapped_like_all_lines() -> None:
+    fix = replace(_digest().fixes[0], title="Much of the requested memory was not needed", blocked_core_hours=207.0)
+    lines = render_digest_text(_digest(fixes=(fix,))).splitlines()
+    first = next(index for index, line in enumerate(lines) if line.startswith("  1. Much"))
+
+    assert lines[first + 1].startswith("     ")
+    assert max(map(len, lines)) <= 76
+
+
 def test_headers_of_several_clusters_name_them() -> None:
     rows = (_row(12, 5.0), replace(_row(12, 4.0), cluster="small"))
     headers = (SharedHeader(jobs=rows, lines=("#SBATCH --mem=1G",)),)
 
     text = render_digest_text(_digest(worst_jobs=rows, headers=headers))
 
-    assert "Header for the next run of 12 (lab), 12 (small)\n#SBATCH --mem=1G\n" in text
+    assert "Header for the next run of 12 (lab) relax, 12 (small) relax\n#SBATCH --mem=1G\n" in text

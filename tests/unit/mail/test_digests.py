@@ -231,8 +231,8 @@ def test_lines_of_listed_jobs_are_those_of_their_reports(archive: SqlArchive, re
     assert "#SBATCH --cpus-per-task=2" in _lines(text)
     assert _lines(render_brief(report)) == _lines(text)
     assert "\n".join(_lines(text)) in html
-    assert "Header for the next run of 3, 2, 1" in text
-    assert "Header for the next run of 3, 2, 1" in html
+    assert "Header for the next run of 3 scan, 2 relax, 1 relax" in text
+    assert "Header for the next run of 3 scan, 2 relax, 1 relax" in html
 
 
 def test_digest_without_headers_has_no_lines(archive: SqlArchive) -> None:
