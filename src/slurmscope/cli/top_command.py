@@ -78,7 +78,7 @@ def _open(config: Config, node: str | None, user: str) -> TopSource:
         from slurmscope.reports.portal_jobs import PortalClient, PortalJobs
 
         jobs = PortalJobs(PortalClient(client.url, client, environment))
-        return PortalSource(jobs, user=user, address=str(client.url))
+        return PortalSource(jobs, user=user)
     if node is None and prometheus.url is not None:
         return PrometheusSource(prometheus, known, labels={"user": user or find_own_user()})
     return NodeSource(parse_node(node or "localhost"), known, user=user)

@@ -270,11 +270,12 @@ class PortalSource:
 
     interval_seconds = 30.0
     needs_two_polls = False
+    # Short: the numbers behind it have to fit into 80 columns.
+    title = "portal (GPUs: means of the run)"
 
-    def __init__(self, jobs: PortalJobs, *, user: str = "", address: str = "") -> None:
+    def __init__(self, jobs: PortalJobs, *, user: str = "") -> None:
         self._jobs = jobs
         self._user = user
-        self.title = f"portal {address} (GPUs: means of the run)"
 
     def poll(self) -> tuple[TopJob, ...]:
         from slurmscope.archive.interface import JobFilter

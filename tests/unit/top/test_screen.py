@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmscope.jobs.render.text import measure
 from slurmscope.top.jobs import TopGpu, TopJob
+from slurmscope.top.sources import PortalSource
 from slurmscope.top.view import HELP, Screen, draw
 from tests.fakes.reports import HOSTILE_NAME
 
@@ -96,3 +98,8 @@ def test_no_name_and_no_size_breaks_the_screen(
     if lines is not None:
         assert len(drawn) <= lines
         assert all(measure(line) <= columns for line in drawn)
+
+
+def test_heading_of_the_portal_leaves_room_for_its_numbers() -> None:
+    view = Screen(title=PortalSource.title, jobs=[replace(JOB, gpus=())] * 20)
+    assert draw(view, 80, None)[0].endswith("20 jobs, 318 of 320 cores busy, by cpu")
