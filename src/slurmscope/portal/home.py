@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from slurmscope.archive.interface import GroupBy, JobFilter, TotalOrder, UseTotal
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.archive.waste import GPU_CORES, describe_idle
+from slurmscope.archive.waste import GPU_CORES
 from slurmscope.core.units import format_hours, format_some
 from slurmscope.jobs.pending.queue import PendingJob, PendingQueue
 from slurmscope.jobs.pending.reasons import explain_reason
@@ -22,13 +22,10 @@ from slurmscope.portal.cluster_now import NodeProblem
 from slurmscope.portal.context import Context, RequestContext
 from slurmscope.portal.waste import Waster, find_wasters
 from slurmscope.reports.page_paths import job_path, user_path
-from slurmscope.slurm.states import ENDED_STATES
 
 MAX_FIXES = 3
 MAX_RULES = 10
 """Rules among which the fixes are chosen."""
-
-_LOST_STATES = ENDED_STATES - {"COMPLETED", "CANCELLED"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,42 +39,27 @@ class SharedFinding:
 
 
 def choose_fixes(totals: Sequence[UseTotal], newest: Mapping[str, JobRow], *, days: int) -> tuple[SharedFinding, ...]:
-    """Choose the rules whose jobs lost most; all time of jobs that did not complete counts as lost.
-
-    ``newest`` is the newest job of each rule, and shows how such jobs end.
-    """
-    known = [(total, newest[total.key]) for total in totals if total.key in newest]
-    known.sort(key=lambda pair: _lost_seconds(*pair), reverse=True)
+    """Choose the rules whose jobs lost or blocked most; ``newest`` is the newest job of each rule."""
+    known = sorted((total for total in totals if total.key in newest), key=_weigh, reverse=True)
     return tuple(
-        SharedFinding(rule=total.key, jobs=total.jobs, newest=row, sentence=_describe(total, row, days))
-        for total, row in known[:MAX_FIXES]
+        SharedFinding(rule=total.key, jobs=total.jobs, newest=newest[total.key], sentence=_describe(total, days))
+        for total in known[:MAX_FIXES]
     )
 
 
-def _lost_seconds(total: UseTotal, row: JobRow) -> float:
-    if row.state in _LOST_STATES:
-        return total.core_seconds + GPU_CORES * total.gpu_seconds
-    return (total.idle_core_seconds or 0.0) + GPU_CORES * _idle_gpu_seconds(total)
+def _weigh(total: UseTotal) -> float:
+    return total.lost_core_seconds + total.blocked_core_seconds + GPU_CORES * total.lost_gpu_seconds
 
 
-def _idle_gpu_seconds(total: UseTotal) -> float:
-    return max(0.0, total.measured_gpu_seconds - total.used_gpu_seconds)
-
-
-def _describe(total: UseTotal, row: JobRow, days: int) -> str:
+def _describe(total: UseTotal, days: int) -> str:
+    amounts = (
+        (total.lost_core_seconds, "core-hours lost"),
+        (total.lost_gpu_seconds, "GPU-hours lost"),
+        (total.blocked_core_seconds, "core-hours blocked for others"),
+    )
+    lost = ", ".join(f"{format_hours(seconds)} {what}" for seconds, what in amounts if seconds)
     jobs = f"{format_some(total.jobs, 'job')} in {days} days"
-    if row.state in _LOST_STATES:
-        return f"{jobs}; they held {_hours(total.core_seconds, 'core')}, and the newest did not complete."
-    idle = [
-        _hours(seconds, unit)
-        for seconds, unit in ((total.idle_core_seconds, "core"), (_idle_gpu_seconds(total), "GPU"))
-        if seconds
-    ]
-    return f"{jobs}; {' and '.join(idle)} idle." if idle else f"{jobs}."
-
-
-def _hours(seconds: float, unit: str) -> str:
-    return f"{format_hours(seconds)} {unit}-hours"
+    return f"{jobs}; {lost}." if lost else f"{jobs}."
 
 
 _ROWS = 12
@@ -136,7 +118,7 @@ def _make_group(word: str, jobs: Iterable[tuple[PendingJob, str]]) -> ReasonGrou
 
 
 def _start_order(job: PendingJob) -> tuple[bool, int, int]:
-    return job.start_seconds is None, job.start_seconds or 0, -job.submit_seconds
+    return job.start_seconds is None, job.start_seconds or 0, -(job.priority or 0)
 
 
 router = APIRouter(include_in_schema=False)
@@ -163,7 +145,6 @@ def show_first_page(context: Context) -> Response:
         failed_days=_FAILED_DAYS,
         days=_DAYS,
         total=total,
-        idle=tuple(describe_idle(total)) if total else (),
         fixes=() if viewer.is_staff else _find_fixes(context, own_recent),
         own=own,
         own_recent=own_recent,

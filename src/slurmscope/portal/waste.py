@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from slurmscope.archive.interface import GroupBy, JobFilter, Note, TotalOrder, UseTotal
-from slurmscope.archive.waste import MainCause, describe_idle, describe_rest, find_main_cause
+from slurmscope.archive.waste import MainCause, describe_lost, describe_rest, find_main_cause
 from slurmscope.jobs.findings import FAILED_STATES, TIMEOUT_STATES, LossCause, find_state_cause
 from slurmscope.portal.context import Context, RequestContext
 from slurmscope.portal.queries import BadQuery, parse_cluster, parse_days, parse_format, render_cause
@@ -147,7 +147,7 @@ def _make_contact(
         "",
         f"in the last {days} days, this is what your jobs did with what they were allocated:",
         "",
-        *(f"- {sentence}" for sentence in (*describe_idle(total), *describe_rest(total))),
+        *(f"- {sentence}" for sentence in (*describe_lost(total), *describe_rest(total))),
         "",
         *(_describe_cause(cause, f"{context.public_url}/jobs{waster.render_query(recent)}") if cause else ()),
         "The page of each job says what to change in its script. If you would like help, answer this message.",

@@ -19,6 +19,8 @@ from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend, make_wide_report
 from tests.fakes.reports import (
     START,
+    make_chart,
+    make_finding,
     make_profiled_report,
     make_record,
     make_report,
@@ -149,6 +151,17 @@ def test_page_needs_no_inline_script_or_style(ada: PortalClient) -> None:
 def test_chart_of_a_finding_is_marked(ada: PortalClient) -> None:
     figures = {attrs["id"]: attrs["class"] for attrs in Page(ada.get("/jobs/4711").text).all("figure")}
     assert {"chart-cpu": "chart marked-critical", "chart-memory": "chart marked-warning"} == figures
+
+
+def test_of_several_charts_of_a_finding_the_first_is_marked(backend: FakeBackend) -> None:
+    made = make_report(make_record(4790))
+    charts = (make_chart("cpu"), make_chart("user_system"), make_chart("runnable"))
+    backend.archive.save([replace(made, charts=charts, findings=(make_finding(),))])
+    page = Page(PortalClient(backend.make_app(), "ada").get("/jobs/4790").text)
+
+    assert ["chart marked-critical"] == [
+        attrs["class"] for attrs in page.all("figure") if "marked" in str(attrs.get("class"))
+    ]
 
 
 def test_chart_has_a_table_of_twenty_rows(ada: PortalClient) -> None:

@@ -197,7 +197,7 @@ def test_requeued_task_is_one_task_with_the_state_of_its_newest_run(backend: Fak
     page = Page(open_portal(backend, "ada").get("/arrays/6000").text)
 
     assert "3 tasks: 3 completed;" in page.text
-    assert "3 tasks; 1 earlier run of requeued tasks not counted" in page.text
+    assert "1 earlier run of requeued tasks not counted" in page.text
     assert "Tasks that did not complete" not in page.text
     assert 1 + 4 == len(open_portal(backend, "ada").get("/arrays/6000?format=csv").text.splitlines())
 
@@ -372,3 +372,16 @@ def test_job_of_a_minute_without_findings_is_too_short_on_its_page_and_in_lists(
     browser = open_portal(backend, "eve")
     assert "too short" in Page(browser.get("/jobs").text).text
     assert "Too short to judge: the job ran for 1 min" in Page(browser.get("/jobs/5100").text).text
+
+
+def test_running_job_is_not_too_short_yet(backend: FakeBackend) -> None:
+    report = make_report(make_record(5101, user="eve", state="RUNNING", end_seconds=None), findings=())
+    backend.archive.save([replace(report, summary=replace(report.summary, run_seconds=60.0))])
+    text = Page(open_portal(backend, "eve").get("/jobs").text).text
+    assert "none yet" in text
+    assert "too short" not in text
+
+
+def test_filter_without_jobs_names_the_filter(backend: FakeBackend) -> None:
+    text = Page(open_portal(backend, "ada").get("/jobs?name=nothing-has-this-name").text).text
+    assert "No job matches all of these conditions." in text

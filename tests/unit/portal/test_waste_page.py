@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.archive.interface import GroupBy, JobFilter, UseTotal
-from slurmscope.archive.waste import describe_idle, describe_rest, find_main_cause
+from slurmscope.archive.waste import describe_lost, describe_rest, find_main_cause
 from slurmscope.jobs.findings import RULES, LossCause, make_finding
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import Match
@@ -50,8 +50,11 @@ def wasted(backend: FakeBackend) -> FakeBackend:
 @pytest.mark.parametrize(
     ("viewer", "path"), [("eve", "/"), ("eve", "/users/eve"), ("sue", "/users/eve"), ("sue", "/waste")]
 )
-def test_idle_share_is_the_same_sentence_everywhere(wasted: FakeBackend, viewer: str, path: str) -> None:
-    assert "6,364 of 27,134 core-hours idle (23 %)" in Page(open_portal(wasted, viewer).get(path).text).text
+def test_lost_hours_are_the_same_everywhere(wasted: FakeBackend, viewer: str, path: str) -> None:
+    # 5,364 idle hours of the job that completed, and all 5,000 of the one that failed, however busy it was.
+    text = Page(open_portal(wasted, viewer).get(path).text).text
+    assert "10,364 38 %" in text if path == "/" else "10,364 of 27,134 core-hours lost (38 %)" in text
+    assert "6,364" not in text
 
 
 @pytest.mark.parametrize("path", ["/", "/users/bob", "/accounts/physics"])
@@ -69,7 +72,7 @@ def test_waste_names_who_to_contact_with_a_message(wasted: FakeBackend) -> None:
     # The 5,364 are of the job with that finding, which is more than the failed 5,000.
     assert "eve 10,364 100 % none Cores were idle 5,364 core-hours never" in page.text
     assert ["mailto:eve?"] == [mail.partition("subject")[0] for mail in mails]
-    assert "6,364 of 27,134 core-hours idle (23 %)" in mails[0]
+    assert "10,364 of 27,134 core-hours lost (38 %): 5,364 idle, 5,000 of failed jobs" in mails[0]
     assert "http://portal.test/jobs?user=eve&rule=cpu_idle" in mails[0]
     # What is copied from the page is what the mail program opens with.
     assert " ".join(mails[0].partition("&body=")[2].split()) in page.text
@@ -99,10 +102,10 @@ def test_current_page_is_marked_in_the_menu(wasted: FakeBackend) -> None:
 
 
 def test_time_that_was_not_measured_is_said_and_not_called_idle() -> None:
-    total = replace(NOTHING, core_seconds=100 * HOUR, measured_core_seconds=40 * HOUR, used_core_seconds=30 * HOUR)
-    assert ["10 of 40 core-hours idle (25 %)"] == list(describe_idle(total))
+    total = replace(NOTHING, core_seconds=100 * HOUR, measured_core_seconds=40 * HOUR, unused_core_seconds=10 * HOUR)
+    assert ["10 of 100 core-hours lost (10 %): all idle"] == list(describe_lost(total))
     assert ["60 allocated core-hours were not measured."] == list(describe_rest(total))
-    assert [] == [*describe_idle(NOTHING), *describe_rest(NOTHING)]
+    assert [] == [*describe_lost(NOTHING), *describe_rest(NOTHING)]
 
 
 def test_blocked_cores_are_not_part_of_what_jobs_lost() -> None:

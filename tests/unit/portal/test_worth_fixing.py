@@ -13,35 +13,36 @@ HOUR = 3600.0
 
 
 def make_total(
-    rule: str, *, held: float = 100.0, used: float = 100.0, gpus: float = 0.0, busy: float = 0.0
+    rule: str, *, idle: float = 0.0, failed: float = 0.0, gpus: float = 0.0, blocked: float = 0.0
 ) -> UseTotal:
     """Make the totals of three jobs, in hours."""
     return UseTotal(
-        key=rule, jobs=3, core_seconds=held * HOUR, measured_core_seconds=held * HOUR, used_core_seconds=used * HOUR,
-        gpu_seconds=gpus * HOUR, measured_gpu_seconds=gpus * HOUR, used_gpu_seconds=busy * HOUR, jobs_with_findings=3,
+        key=rule, jobs=3, core_seconds=1000 * HOUR, measured_core_seconds=1000 * HOUR, used_core_seconds=0.0,
+        gpu_seconds=gpus * HOUR, measured_gpu_seconds=gpus * HOUR, used_gpu_seconds=0.0, jobs_with_findings=3,
+        unused_core_seconds=idle * HOUR, failed_core_seconds=failed * HOUR, unused_gpu_seconds=gpus * HOUR,
+        blocked_core_seconds=blocked * HOUR,
     )  # fmt: skip
 
 
-def test_three_rules_with_the_most_idle_time_are_chosen() -> None:
-    totals = [make_total(f"idle_{used}", used=used) for used in (10, 90, 50, 30)]
+def test_three_rules_with_the_most_lost_time_are_chosen() -> None:
+    totals = [make_total(f"idle_{idle}", idle=idle) for idle in (90, 10, 50, 70)]
     fixes = choose_fixes(totals, {total.key: ROW for total in totals}, days=30)
-    assert ["idle_10", "idle_30", "idle_50"] == [fix.rule for fix in fixes]
-    assert "3 jobs in 30 days; 90 core-hours idle." == fixes[0].sentence
+    assert ["idle_90", "idle_70", "idle_50"] == [fix.rule for fix in fixes]
+    assert "3 jobs in 30 days; 90 core-hours lost." == fixes[0].sentence
 
 
-def test_all_time_of_jobs_that_did_not_complete_is_lost() -> None:
-    totals = [make_total("cpu_idle", used=40), make_total("oom_kill", used=99)]
-    newest = {"cpu_idle": ROW, "oom_kill": replace(ROW, state="OUT_OF_MEMORY")}
-    first, second = choose_fixes(totals, newest, days=30)
-    assert ("oom_kill", "cpu_idle") == (first.rule, second.rule)
-    assert "3 jobs in 30 days; they held 100 core-hours, and the newest did not complete." == first.sentence
+def test_time_of_failed_jobs_and_blocked_cores_count_like_idle_ones() -> None:
+    totals = [make_total("cpu_idle", idle=60), make_total("oom_kill", failed=61), make_total("memory", blocked=62)]
+    fixes = choose_fixes(totals, {total.key: ROW for total in totals}, days=30)
+    assert ["memory", "oom_kill", "cpu_idle"] == [fix.rule for fix in fixes]
+    assert "3 jobs in 30 days; 62 core-hours blocked for others." == fixes[0].sentence
 
 
 def test_an_idle_gpu_counts_as_ten_cores() -> None:
-    totals = [make_total("cpu_idle", used=50), make_total("gpu_idle", gpus=10, busy=4)]
+    totals = [make_total("cpu_idle", idle=50), make_total("gpu_idle", gpus=6)]
     first, second = choose_fixes(totals, {total.key: ROW for total in totals}, days=7)
     assert ("gpu_idle", "cpu_idle") == (first.rule, second.rule)
-    assert "3 jobs in 7 days; 6 GPU-hours idle." == first.sentence
+    assert "3 jobs in 7 days; 6 GPU-hours lost." == first.sentence
 
 
 def test_a_rule_without_accessible_jobs_is_left_out_and_one_without_waste_has_no_hours() -> None:

@@ -31,7 +31,7 @@ from starlette.responses import Response
 from slurmscope import __version__
 from slurmscope.archive.interface import GroupBy, JobFilter
 from slurmscope.archive.job_columns import JobRow
-from slurmscope.archive.waste import describe_idle, describe_rest
+from slurmscope.archive.waste import describe_lost, describe_rest
 from slurmscope.core.units import (
     format_bytes,
     format_count,
@@ -386,7 +386,7 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "wait_level": rate_wait,
     "reason_meaning": lambda reason: explain_reason(reason).meaning,
     "spark_path": _spark_path,
-    "idle": lambda total: tuple(describe_idle(total)),
+    "lost": lambda total: tuple(describe_lost(total)),
     "waste_rest": lambda total: tuple(describe_rest(total)),
     "spaced": lambda text: text.replace("_", " "),
 }
