@@ -109,6 +109,28 @@ def test_no_table_is_cut_at_1280_pixels(browser: Browser, demo: str, jobs: DemoJ
         assert [] == window.open(fill(address, jobs)).locator(".scroll").evaluate_all(_CUT)
 
 
+@pytest.mark.parametrize("address", ["/compare?job={wasteful}&job={other_wasteful}", "/nodes/gpu01"])
+def test_no_table_is_cut_on_a_phone(browser: Browser, demo: str, jobs: DemoJobs, address: str) -> None:
+    with watching(browser, demo, viewport=NARROW, has_touch=True) as window:
+        assert [] == window.open(fill(address, jobs)).locator(".scroll").evaluate_all(_CUT)
+
+
+def test_current_page_is_visible_in_the_menu_of_a_phone(browser: Browser, demo: str) -> None:
+    with watching(browser, demo, viewport=NARROW, has_touch=True) as window:
+        page = window.open("/compare")
+        expect(page.locator(".top nav [aria-current]")).to_be_in_viewport()
+
+
+def test_printed_page_has_no_controls_and_no_notes_of_staff(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+    with watching(browser, demo) as window:
+        page = window.open(f"/jobs/{jobs.wasteful}")
+        expect(page.locator(".staff")).to_be_visible()
+        page.emulate_media(media="print")
+        expect(page.locator("#findings")).to_be_visible()
+        shown = page.locator("button, input, textarea, .tabs, .staff, .chart summary")
+        assert [] == shown.evaluate_all("all => all.filter((one) => one.checkVisibility()).map((one) => one.outerHTML)")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_error_page_is_accessible(browser: Browser, demo: str, scheme: str) -> None:
     with watching(browser, demo, color_scheme=scheme) as window:

@@ -62,9 +62,9 @@ class Distribution:
 
 
 def make_distribution(number: Number, rows: Sequence[JobRow]) -> Distribution | None:
-    """Count the jobs whose number is known in bins of equal width; None if it is known for none."""
+    """Count the jobs whose number is known in bins of equal width; None if it is known for less than two."""
     known = [(value, row) for row in rows if (value := number.read(row)) is not None]
-    if not known:
+    if len(known) < 2:
         return None
     values = [value for value, _ in known]
     lowest, highest = min(values), max(values)
@@ -121,7 +121,6 @@ class ArrayView:
 
     sentence: str
     """The whole array in one line."""
-    states: Mapping[str, int]
     incomplete: tuple[JobRow, ...]
     """Every task that ended without completing."""
     distributions: tuple[Distribution, ...]
@@ -159,7 +158,6 @@ def keep_newest_runs(rows: Iterable[JobRow], pending: Sequence[PendingJob]) -> l
 def make_array_view(rows: Sequence[JobRow], task: JobSummary) -> ArrayView:
     """Summarize the tasks; ``task`` is the summary of any of them, which knows how the array was submitted."""
     return ArrayView(
-        states=_count_states(rows),
         sentence=_describe(rows),
         incomplete=tuple(row for row in rows if row.end_seconds is not None and row.state != COMPLETED),
         distributions=tuple(found for number in _NUMBERS if (found := make_distribution(number, rows)) is not None),

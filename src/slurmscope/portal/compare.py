@@ -48,7 +48,7 @@ _ROWS: tuple[tuple[str, Callable[[JobReport], str]], ...] = (
     ("User", lambda report: report.record.user),
     ("Account", lambda report: report.record.account),
     ("Partition", lambda report: report.record.partition),
-    ("State", lambda report: report.record.state),
+    ("State", lambda report: report.record.state.replace("_", " ").lower()),
     ("Submitted", lambda report: format_time(report.record.submit_seconds)),
     ("Run time", lambda report: format_seconds(report.summary.run_seconds)),
     ("Nodes", lambda report: format_count(report.record.node_count)),

@@ -43,6 +43,13 @@ def test_number_that_is_never_known_has_no_distribution() -> None:
     assert "GPU use" not in [distribution.label for distribution in summarize(make_rows()).distributions]
 
 
+def test_single_known_task_has_no_distribution() -> None:
+    rows = [replace(row, cpu_ratio=None) for row in make_rows(3)]
+    labels = [found.label for found in summarize([*rows[:2], replace(rows[2], cpu_ratio=0.5)]).distributions]
+    assert "CPU use" not in labels
+    assert "Run time" in labels
+
+
 def test_task_far_from_the_others_is_an_outlier() -> None:
     rows = make_rows(10)
     rows[3] = replace(rows[3], run_seconds=90000.0)

@@ -52,6 +52,15 @@ def test_reasons_of_a_single_partition_are_shown_once(backend: FakeBackend, ada:
     assert (True, False, True) == (has_reasons(), has_reasons("batch"), has_reasons("batch", "gpu"))
 
 
+def test_sums_of_partitions_that_exceed_the_pending_jobs_are_explained(backend: FakeBackend, ada: PortalClient) -> None:
+    def is_explained(jobs: int) -> bool:
+        queue = tuple(QueueRow(partition=name, reason="Priority", jobs=jobs, cpus=1, gpus=0) for name in ("a", "b"))
+        backend.cluster = replace(backend.cluster, queue=queue, jobs_by_state={"PENDING": 4})
+        return "counts in each of them" in ada.get("/cluster").text
+
+    assert (False, True) == (is_explained(2), is_explained(3))
+
+
 def test_script_gets_the_charts(ada: PortalClient) -> None:
     (chart,) = ada.get("/cluster/charts.json").json()["charts"]
     assert ("jobs", "count", list(JOBS_CHART.times)) == (chart["name"], chart["unit"], chart["times"])

@@ -38,8 +38,8 @@ def test_both_runs_show_what_changed(backend: ArchiveBackend) -> None:
     before, after = (Page(browser.get(f"/jobs/{job}").text) for job in (1, 2))
 
     title = RULE_TITLES["cpu_idle"]
-    assert f"The next run, job 2 , followed: {title}." in " ".join(before.text.split())
-    assert f"Compared with the earlier run, job 1 , this one followed: {title}." in " ".join(after.text.split())
+    assert f"Of this advice, the next run, job 2 , followed: {title}." in " ".join(before.text.split())
+    assert f"Of the advice to job 1 , this run followed: {title}." in " ".join(after.text.split())
     # 12 cores fewer for two hours.
     assert "It reserved 24 core-hours less." in " ".join(after.text.split())
     assert "/compare?job=1&job=2" in after.links
@@ -48,7 +48,7 @@ def test_both_runs_show_what_changed(backend: ArchiveBackend) -> None:
 def test_advice_that_was_not_followed_is_shown_as_well(backend: ArchiveBackend) -> None:
     page = Page(open_portal(backend, "bob").get("/jobs/4").text)
 
-    assert f"this one did not follow: {RULE_TITLES['cpu_idle']}." in " ".join(page.text.split())
+    assert f"this run did not follow: {RULE_TITLES['cpu_idle']}." in " ".join(page.text.split())
     assert "less." not in page.text.partition("did not follow")[2].partition("Before")[0]
 
 

@@ -145,7 +145,7 @@ def test_array_with_too_many_tasks_for_a_page_does_not_hide_an_older_one(monkeyp
     ]
     ada = PortalClient(make_backend(tasks).make_app(), "ada")
     assert 300 == ada.get("/arrays/7000").status_code
-    assert "2 tasks, and more that are not shown" in Page(ada.get("/arrays/alpha/7000").text).text
+    assert "the newest 2 tasks of more" in Page(ada.get("/arrays/alpha/7000").text).text
     assert 200 == PortalClient(make_backend(tasks[:3]).make_app(), "ada").get("/arrays/7000").status_code
 
 

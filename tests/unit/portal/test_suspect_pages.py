@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmscope.jobs.suspect_nodes import SUSPECT_CHANCE, WATCH_CHANCE
 from tests.fakes.archive_backend import ArchiveBackend, open_archive_backend
 from tests.fakes.browser import Page, open_portal
 from tests.fakes.reports import make_record, make_report
@@ -48,3 +49,8 @@ def test_cluster_page_names_suspect_nodes_to_staff_only(backend: ArchiveBackend)
     assert "Suspect nodes n0 : suspect: 25 of 50" in text(backend, "/cluster")
     assert "Suspect nodes" not in text(backend, "/cluster", "user1")
     assert "suspect" not in text(backend, "/nodes/n0", "user1")
+
+
+def test_words_for_suspect_nodes_are_explained(backend: ArchiveBackend) -> None:
+    page = text(backend, "/suspects")
+    assert f"once in {1 / SUSPECT_CHANCE:.0f} periods. watch: once in {1 / WATCH_CHANCE:.0f}," in page

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// "/" moves to the search box, unless something is being typed.
+// "/" moves to the search box, unless something is being typed. Where the menu scrolls sideways, the current page is shown.
 "use strict";
+
+const here = document.querySelector(".top nav [aria-current]");
+if (here) here.closest("nav").scrollLeft = here.offsetLeft - 16;
 
 document.addEventListener("keydown", function (event) {
   const isTyping = event.target.closest("input, textarea, select, [contenteditable]");
