@@ -163,7 +163,7 @@ class Process:
 
     def switches(self, thread_id: int) -> tuple[int, int] | Missing:
         """Read the context switches of one thread, voluntary and involuntary; the kernel does not add up threads."""
-        text = self._read(f"task/{thread_id}/status", source="status")
+        text = self._read(self._of_thread(thread_id, "status"), source="status")
         if isinstance(text, Missing):
             return text
         counts = parse_switches(text)
@@ -171,13 +171,17 @@ class Process:
 
     def queue_ns(self, thread_id: int) -> tuple[int, int] | Missing:
         """Read for how many nanoseconds a thread ran and waited for a core; the kernel does not add up threads."""
-        text = self._read(f"task/{thread_id}/schedstat", IO_LIMIT_BYTES, source="schedstat")
+        text = self._read(self._of_thread(thread_id, "schedstat"), IO_LIMIT_BYTES, source="schedstat")
         if isinstance(text, Missing):
             return text
         counts = parse_queue_ns(text)
         if counts is None:
             return self._unknown_format("schedstat", text)
         return counts if any(counts) else Missing.GONE
+
+    def _of_thread(self, thread_id: int, name: str) -> str:
+        """Return the path of a file of a thread; the first one's is also in the process's folder, which is nearer."""
+        return name if thread_id == self.pid else f"task/{thread_id}/{name}"
 
     def file_limit(self) -> int | Missing | None:
         """Read how many files the process may have open; None for no limit."""

@@ -100,11 +100,10 @@ def test_wait_of_a_sleeping_thread_counts_when_it_runs_again(tmp_path: Path) -> 
     tree = ProcTree(tmp_path)
     reader = ProcessReader(tmp_path)
     job = JobProcesses(reader)
-    queue = tmp_path / "5" / "task" / "5" / "schedstat"
+    queue = tmp_path / "5" / "schedstat"
 
     def read(state: str, waited: int) -> float | None:
         tree.add(5, 5, ticks=waited, state=state)
-        queue.parent.mkdir(parents=True, exist_ok=True)
         queue.write_text(f"{10_000_000_000} {waited * 1_000_000_000} 7\n")
         use = job.read([5])
         assert use is not None
@@ -117,8 +116,7 @@ def test_wait_of_a_sleeping_thread_counts_when_it_runs_again(tmp_path: Path) -> 
 def test_waits_that_the_kernel_does_not_count_are_absent(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path)
     tree.add(5, 5, state="R")
-    (tmp_path / "5" / "task" / "5").mkdir(parents=True)
-    (tmp_path / "5" / "task" / "5" / "schedstat").write_text("0 0 0\n")
+    (tmp_path / "5" / "schedstat").write_text("0 0 0\n")
     reader = ProcessReader(tmp_path)
 
     use = JobProcesses(reader).read([5])
@@ -132,8 +130,7 @@ def test_new_agent_continues_the_waits(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path)
     for pid in (5, 6):
         tree.add(pid, 5)
-        (tmp_path / str(pid) / "task" / str(pid)).mkdir(parents=True)
-        (tmp_path / str(pid) / "task" / str(pid) / "schedstat").write_text(f"1 {pid}000000000 1\n")
+        (tmp_path / str(pid) / "schedstat").write_text(f"1 {pid}000000000 1\n")
     reader = ProcessReader(tmp_path)
     first, second = JobProcesses(reader), JobProcesses(reader)
     first.read([5, 6])
@@ -399,6 +396,30 @@ sys.stdin.readline()
     use = job.read(program.pids())
     assert use is not None
     assert 3 == use.processes
+    job.release()
+    reader.close()
+
+
+def test_open_files_of_a_process_whose_files_stay_open_are_counted_anew(script: Callable[[str], Script]) -> None:
+    program = script("""
+files = []
+while sys.stdin.readline():
+    files.append(open("/dev/null"))
+    write(100)
+    print("opened", flush=True)
+""")
+    reader = ProcessReader(Path("/proc"), most_kept=1)
+    job = JobProcesses(reader)
+    counts = []
+    for _ in range(4):
+        program.go_on()
+        program.expect("opened")
+        use = job.read([program.pid])
+        assert use is not None
+        counts.append((len([*Path(f"/proc/{program.pid}/fd").iterdir()]), use.open_files))
+
+    assert [here for here, _ in counts] == [ours for _, ours in counts]
+    assert 3 == counts[-1][0] - counts[0][0]
     job.release()
     reader.close()
 
