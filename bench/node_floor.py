@@ -4,7 +4,8 @@
 64 jobs of eight processes. The cgroups are real where this machine lets us make them (cgroup v1, as root); elsewhere
 they are plain files in the shape of v2, which cost less to read. What the agent opens, reads and lists during one
 scrape of a node at work is recorded, and handed to the C program, which this benchmark compiles: it repeats that with
-every file opened anew, and again with files that stay open. The agent also parses, adds up, writes and compresses; it
+every file opened anew, and again with files that stay open. A loop in Python repeats it too: no agent in Python can be
+cheaper. The agent also parses, adds up, writes and compresses; it
 leaves out what cannot have changed in jobs that sleep. Before each scrape of a node at work, all processes write, so
 that all their files change. A second agent leaves out what only the findings about stuck and slow jobs need: refaults,
 memory by NUMA node, waits for a core, context switches, held processes, network, progress.
@@ -19,7 +20,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from bench.agent_page import make_agent, make_jobs, scrape
@@ -48,6 +49,13 @@ ASLEEP_LIMIT, AT_WORK_LIMIT = 2.2, 6.0
 MEMORY_LIMIT_BYTES = 33e6
 """These keep what was reached; the aims are 2 and 28 MB."""
 SCRAPES = 10
+FLOOR_ROUNDS = 5
+READS: Mapping[str, tuple[Callable[..., object], tuple[object, ...]]] = {
+    "r": (os.pread, (4096, 0)),
+    "s": (os.fstat, ()),
+    "l": (os.listdir, ()),
+}
+"""How the loop in Python reads what :func:`recorded` calls so."""
 PROGRAM = r"""
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -187,6 +195,8 @@ def compare(
     figure = f"{ours * 1e3:.1f} ms of CPU"
     name = f"scrape of {JOBS} jobs with {PROCESSES} processes {what}"
     print(f"{name}: {figure}, {ours / anew:.2f} of {reads}, opened anew, {anew * 1e3:.1f} ms")
+    bare = floor_of_python(files)
+    print(f"{name}: {figure}, {ours / bare:.2f} of a loop in Python, kept open, {bare * 1e3:.1f} ms")
     return judge_ratio(name, figure, ours / kept, limit, f"{reads}, kept open, {kept * 1e3:.1f} ms")
 
 
@@ -212,8 +222,34 @@ def compare_signals(agent: RunningExporter, plain: RunningExporter, what: str, p
 
 def floor(program: Path, file: Path, mode: str) -> float:
     """Return the CPU seconds of the C program for all reads, the best of some rounds."""
-    answer = subprocess.run([program, file, mode, "5"], check=True, timeout=60, stdout=subprocess.PIPE, text=True)
+    answer = subprocess.run(
+        [program, file, mode, str(FLOOR_ROUNDS)], check=True, timeout=60, stdout=subprocess.PIPE, text=True
+    )
     return float(answer.stdout.split()[1])
+
+
+def floor_of_python(file: Path) -> float:
+    """Return the CPU seconds of a loop in Python for the same reads, all files open; the best of some rounds."""
+    best = math.inf
+    with ExitStack() as stack:
+        calls: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        for line in file.read_text().splitlines():
+            kind, _, path = line.partition(" ")
+            with suppress(OSError):  # what is gone by now, or could not be read
+                if kind == "k":
+                    calls.append((os.readlink, (path,)))
+                    continue
+                descriptor = os.open(path, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                function, arguments = READS[kind]
+                function(descriptor, *arguments)
+                calls.append((function, (descriptor, *arguments)))
+        for _ in range(FLOOR_ROUNDS):
+            began = time.process_time()
+            for function, given in calls:
+                function(*given)
+            best = min(best, time.process_time() - began)
+    return best
 
 
 @contextmanager
