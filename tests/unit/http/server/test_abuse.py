@@ -23,7 +23,10 @@ from tests.unit.http.server.conftest import Serve, user_of_address
 
 MEGABYTE = 1024 * 1024
 PATIENT = ConnectionLimits(head_seconds=600.0)
-"""A test whose request waited until the server gives up on other clients fails: its own time limit is shorter."""
+"""A test whose request waited until the server gives up on other clients fails: its own time limit is shorter.
+
+Where those that have to go end late, as on a busy machine, a newcomer is refused (503) and has to ask again.
+"""
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_longest_waiting_connection_makes_room(serve: Serve) -> None:
         for _ in range(100):
             crowd.append(stack.enter_context(connect(running.address)))
             crowd[-1].sendall(b"GET /half")
-        assert get(running.address).body == PAGE
+        wait_until(lambda: get(running.address).body == PAGE)
         assert read_all(crowd[0]) == b""
 
 
@@ -185,8 +188,7 @@ def test_kept_connections_do_not_lock_others_out(serve: Serve) -> None:
     running = serve(max_connections=4)
     with contextlib.ExitStack() as stack:
         for _ in range(12):
-            sock = stack.enter_context(connect(running.address))
-            assert ask(sock).status == 200
+            wait_until(lambda: ask(stack.enter_context(connect(running.address))).status == 200)
 
 
 def never_reading(address: ListenHost) -> socket.socket:
@@ -215,13 +217,17 @@ def test_scrapes_go_on_beside_45_clients_that_never_read(serve: Serve, limits: d
     assert [(200, 200 * 65_536)] * 5 == [(reply.status, len(reply.body)) for reply in replies]
 
 
+def connect_from(host: str, address: ListenHost) -> socket.socket:
+    """Connect from another address of the loopback."""
+    return socket.create_connection((address.host, address.port), GENEROUS_SECONDS, (host, 0))
+
+
 def test_idle_connection_of_another_user_survives_a_flood_of_connections(serve: Serve) -> None:
     address = serve(max_connections=8, find_local_user=user_of_address).address
     with contextlib.ExitStack() as stack:
         scraper = stack.enter_context(connect(address))
         assert 200 == ask(scraper).status  # it then waits longer than any other connection
         for _ in range(20):
-            flood = socket.create_connection((address.host, address.port), GENEROUS_SECONDS, ("127.0.0.2", 0))
-            assert 200 == ask(stack.enter_context(flood)).status
+            wait_until(lambda: ask(stack.enter_context(connect_from("127.0.0.2", address))).status == 200)
 
         assert 200 == ask(scraper).status
