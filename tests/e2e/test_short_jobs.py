@@ -8,7 +8,7 @@ other things, so that the agent wakes up late: the bounds are wide, but far from
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -67,18 +67,33 @@ def cpu_seconds(samples: Samples, lab: SlurmLab, job: int) -> float:
     return seconds
 
 
+def assert_counted(count: Callable[[], tuple[float, float]], *, shells: int = 1) -> None:
+    """Check what was counted against what was used, of up to three jobs that are run by the function.
+
+    Where other tests take all cores, the agent wakes up too late for one job, or its cgroup is gone before it is read.
+    """
+    tries: list[tuple[float, float]] = []
+    while len(tries) < 3:
+        seen, used = count()
+        assert seen <= used + shells * OVERHEAD_SECONDS
+        if seen >= LEAST_SHARE * used:
+            return
+        tries.append((seen, used))
+    pytest.fail(f"too few seconds were seen of those used, three times: {tries}")
+
+
 @needs_cgroups
 def test_job_of_half_a_second_is_accounted(users: Users, agent: Agent) -> None:
-    # Where other tests take all cores the agent may wake up too late once, not three times.
-    for _ in range(3):
+    pages: list[tuple[int, Samples]] = []
+
+    def count() -> tuple[float, float]:
         job = users.submit(0.5)
         users.wait(job)
-        page = agent.wait_ended(job)
-        seen, used = cpu_seconds(page, users.lab, job), users.used_seconds(job)
-        assert seen <= used + OVERHEAD_SECONDS
-        if seen >= LEAST_SHARE * used:
-            break
-    assert seen >= LEAST_SHARE * used
+        pages.append((job, agent.wait_ended(job)))
+        return cpu_seconds(pages[-1][1], users.lab, job), users.used_seconds(job)
+
+    assert_counted(count)
+    job, page = pages[-1]
     assert [100 * 1024 * 1024] == [*of_job(page, "jobs_memory_limit_bytes", job, users.lab).values()]
     (peak_bytes,) = of_job(page, "jobs_memory_peak_bytes", job, users.lab).values()
     assert peak_bytes > 1024 * 1024
@@ -86,18 +101,16 @@ def test_job_of_half_a_second_is_accounted(users: Users, agent: Agent) -> None:
 
 @needs_cgroups
 def test_last_seconds_of_a_job_are_not_lost(users: Users, agent: Agent) -> None:
-    # Where other tests take all cores, a cgroup may be gone before it is read; not three times.
-    for number in range(3):
-        job, seen_seconds = run_first_half(users, agent, f"go{number}")
-        (users.folder / f"go{number}").touch()
+    def count() -> tuple[float, float]:
+        go = f"go{time.monotonic_ns()}"
+        job, seen_seconds = run_first_half(users, agent, go)
+        (users.folder / go).touch()
         users.wait(job)
-        after = cpu_seconds(agent.wait_ended(job), users.lab, job)
         rest = users.used_seconds(job) - seen_seconds
         assert rest > 0.7
-        assert after - seen_seconds <= rest + OVERHEAD_SECONDS
-        if after - seen_seconds >= LEAST_SHARE * rest:
-            return
-    pytest.fail("the last seconds of three jobs were lost")
+        return cpu_seconds(agent.wait_ended(job), users.lab, job) - seen_seconds, rest
+
+    assert_counted(count)
 
 
 def run_first_half(users: Users, agent: Agent, go: str) -> tuple[int, float]:
@@ -111,17 +124,14 @@ def run_first_half(users: Users, agent: Agent, go: str) -> tuple[int, float]:
 
 @needs_cgroups
 def test_twenty_short_jobs_are_all_seen(users: Users, agent: Agent) -> None:
-    # Where other tests take all cores the agent may read too many of them too early once, not three times.
-    for _ in range(3):
+    def count() -> tuple[float, float]:
         jobs = [users.submit(0.3, "--cpus-per-task=1") for _ in range(20)]
         for job in jobs:
             users.wait(job)
         counted = sum(cpu_seconds(agent.wait_ended(job), users.lab, job) for job in jobs)
-        used = sum(map(users.used_seconds, jobs))
-        assert counted <= used + 20 * OVERHEAD_SECONDS
-        if counted >= LEAST_SHARE * used:
-            break
-    assert counted >= LEAST_SHARE * used
+        return counted, sum(map(users.used_seconds, jobs))
+
+    assert_counted(count, shells=20)
 
 
 @needs_cgroups
@@ -129,28 +139,32 @@ def test_job_counts_on_when_its_next_step_begins(users: Users, agent: Agent) -> 
     first, second = users.lab.nodes[:2]
     step = f"srun --nodes=1 --ntasks=1 --nodelist={second} python3 busy.py used-$SLURM_JOB_ID-{{}} 1.6"
     script = f"{step.format(0)}; sleep 1; {step.format(1)}"
-    job = users.lab.submit(ALICE, "--nodes=2", f"--nodelist={first},{second}", "--mem=100M", script=script)
-    users.wait(job)
 
-    page = agent.wait_ended(job)
+    def count() -> tuple[float, float]:
+        job = users.lab.submit(ALICE, "--nodes=2", f"--nodelist={first},{second}", "--mem=100M", script=script)
+        users.wait(job)
+        seen = of_job(agent.wait_ended(job), "jobs_cpu_seconds_total", job, users.lab)[second,]
+        return seen, users.used_seconds(f"{job}-0") + users.used_seconds(f"{job}-1")
 
-    seen = of_job(page, "jobs_cpu_seconds_total", job, users.lab)[second,]
-    used = users.used_seconds(f"{job}-0") + users.used_seconds(f"{job}-1")
-    assert LEAST_SHARE * used <= seen <= used + 2 * OVERHEAD_SECONDS
+    assert_counted(count, shells=2)
 
 
 def test_short_jobs_without_cgroups_are_found_by_their_processes(users: Users, tmp_path: Path) -> None:
     with running_agent(users.lab, "--path.cgroup", str(tmp_path)) as agent:
-        used = counted = 0.0
-        # One after another, and at another moment between two polls each: the node is idle when a job starts.
-        for _ in range(6):
-            job = users.submit(1.5)
-            users.wait(job)
-            page = agent.wait_ended(job)
-            counted += cpu_seconds(page, users.lab, job)
-            used += users.used_seconds(job)
-    assert {("processes",)} == page["jobs_layout_info"].keys()
-    assert LEAST_SHARE * used <= counted <= used + 6 * OVERHEAD_SECONDS
+
+        def count() -> tuple[float, float]:
+            used = counted = 0.0
+            # One after another, and at another moment between two polls each: the node is idle when a job starts.
+            for _ in range(6):
+                job = users.submit(1.5)
+                users.wait(job)
+                page = agent.wait_ended(job)
+                assert {("processes",)} == page["jobs_layout_info"].keys()
+                counted += cpu_seconds(page, users.lab, job)
+                used += users.used_seconds(job)
+            return counted, used
+
+        assert_counted(count, shells=6)
 
 
 @needs_cgroups
