@@ -29,6 +29,8 @@ from slurmscope.simulator.history.workload_series import SimulatedSeries
 from slurmscope.up.demo import Demo
 from tests.fakes.job_summaries import GIB, HOUR, make_summary
 
+pytestmark = pytest.mark.no_cover
+
 BATCH = 500
 FREEING = ("serial", "idle", "memory_over_requested", "gpu_held", "node_imbalance")
 KILLED = ("out_of_memory", "timed_out")

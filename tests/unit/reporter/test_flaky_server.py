@@ -204,6 +204,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     made.archive.close()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("site", range(4), indirect=True)
 def test_all_jobs_have_their_numbers_in_the_end(site: Site) -> None:
     site.end_jobs(12)

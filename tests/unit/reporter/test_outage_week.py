@@ -121,6 +121,7 @@ def _rows(connection: Any, table: Any, names: dict[int, int]) -> Iterator[dict[s
         yield {name: names.get(value, value) if name.endswith("run_id") else value for name, value in values.items()}
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", [1])
 def test_archive_is_the_same_as_if_the_server_had_never_failed(tmp_path: Path, seed: int) -> None:
     expected, found = (run_week(tmp_path / str(fails), seed, is_failing=fails) for fails in (False, True))

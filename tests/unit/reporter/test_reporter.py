@@ -239,6 +239,7 @@ def test_numbers_of_a_running_job_stay_while_the_server_is_unreachable(caplog: p
     assert "jobs were not measured; retrying in the next round" in caplog.messages
 
 
+@pytest.mark.no_cover
 def test_many_running_jobs_take_turns() -> None:
     count = reporter_module.REFRESHED_JOBS + 10
     bench = Bench(*(make_record(number, state="RUNNING", end_seconds=None) for number in range(1, count + 1)))
@@ -252,6 +253,7 @@ def test_many_running_jobs_take_turns() -> None:
     assert count == len(set(refreshed))
 
 
+@pytest.mark.no_cover
 def test_many_new_running_jobs_are_stored_over_several_rounds() -> None:
     count = reporter_module.NEW_JOBS + 10
     bench = Bench(*(make_record(number, state="RUNNING", end_seconds=None) for number in range(1, count + 1)))
@@ -261,6 +263,7 @@ def test_many_new_running_jobs_are_stored_over_several_rounds() -> None:
     assert count == len(bench.archive.reports)
 
 
+@pytest.mark.no_cover
 def test_new_running_jobs_wait_for_the_next_round_if_the_server_is_slow() -> None:
     bench = Bench(*(make_record(number, state="RUNNING", end_seconds=None) for number in range(1, 502)))
     save = bench.archive.save
@@ -277,6 +280,7 @@ def test_new_running_jobs_wait_for_the_next_round_if_the_server_is_slow() -> Non
     assert [200, 400, 501] == stored
 
 
+@pytest.mark.no_cover
 def test_more_running_tasks_than_a_hundred_thousand_are_not_reported_again(tmp_path: Path) -> None:
     count = 120_000
     task = make_record(1, state="RUNNING", end_seconds=None, array_job_id=1)

@@ -40,7 +40,7 @@ from tests.fakes.series_engine import (
     whole,
 )
 
-pytestmark = pytest.mark.scaling
+pytestmark = [pytest.mark.scaling, pytest.mark.no_cover]
 
 DAY = 86400
 JOBS = BATCH_JOBS + 20
