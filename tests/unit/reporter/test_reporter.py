@@ -284,7 +284,7 @@ def test_new_running_jobs_wait_for_the_next_round_if_the_server_is_slow() -> Non
 def test_more_running_tasks_than_a_hundred_thousand_are_not_reported_again(tmp_path: Path) -> None:
     count = 120_000
     task = make_record(1, state="RUNNING", end_seconds=None, array_job_id=1)
-    archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=600.0))
     row = job_values(make_unmeasured_report(task))
     with archive.database.writing() as connection:
         connection.execute(insert(JOBS), [{**row, "job_id": number} for number in range(1, count)])
