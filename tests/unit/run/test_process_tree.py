@@ -105,7 +105,7 @@ def test_totals_agree_with_psutil(family: int) -> None:
 def test_reaped_child_stays_in_the_totals() -> None:
     meter = TreeMeter(time.time)
     meter.note_start()
-    program = "import time\nwhile time.process_time() < 0.3: pass"
+    program = "import time\nwhile time.process_time() < 1.0: pass"
     child = subprocess.Popen([sys.executable, "-c", program], env=plain_environment())
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     others = {one.pid for one in psutil.Process().children()} - {child.pid}
@@ -117,7 +117,8 @@ def test_reaped_child_stays_in_the_totals() -> None:
     meter.close()
 
     assert 0 == status
-    assert 0.3 <= first.cpu_seconds < 0.6
+    # Not twice; the start of a Python, and what the kernel does for it, is counted as well.
+    assert 1.0 <= first.cpu_seconds < 2.0
     assert first.cpu_seconds == pytest.approx(second.cpu_seconds)
     assert 0 == second.processes
 
