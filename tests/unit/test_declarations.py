@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import slurmscope
-from slurmscope.cli.roles import all_collectors, feature_metrics
+from slurmscope.cli.roles import SECTION_NAMES, all_collectors, feature_metrics, find_sections
+from slurmscope.core.config import find_replacement
 from slurmscope.exporter.collector import Collector, Role
 from slurmscope.exporter.self_metrics import SELF_METRICS
 from slurmscope.metrics.family import Family, Histogram, Metric, MetricKind
@@ -112,6 +113,13 @@ def test_jobs_and_nodes_have_the_same_labels_in_all_names_that_are_ours() -> Non
     }
     assert [] == [name for name, own in labels.items() if own & {"slurm_job", "step", "task"} and name not in of_jobs]
     assert [] == [name for name, own in labels.items() if "slurm_node" in own and own & {"node", "host", "jobid"}]
+
+
+def test_settings_are_few_and_none_is_said_to_be_removed() -> None:
+    keys = {declared.key for name in SECTION_NAMES for each in find_sections(name) for declared in each.settings()}
+
+    assert [] == [key for key in sorted(keys) if find_replacement(key)]
+    assert len(keys) <= 220
 
 
 def test_every_collector_is_documented() -> None:

@@ -31,17 +31,12 @@ _REMOVED = {
         "collector.lustre.filesystem-label"
     ),
     "use collector.lustre.range, rates are those of the last two samples in it": "collector.lustre.rate",
-    "remove it, the 20 jobs that use a file system most are exported": "collector.lustre.top-jobs",
-    "remove it, up to 200 programs are exported by name": "collector.lustre.programs",
     "use metrics.exclude, or metric_relabel_configs in Prometheus": (
         "collector.process_groups.user collector.process_groups.min-cpu-seconds "
         "collector.process_groups.min-resident-bytes collector.dbd.user collector.scheduler.user collector.shares.user"
     ),
-    "remove it, up to 200 groups of a user are exported by name": "collector.process_groups.groups-per-user",
     'remove it, and query command=~"NAME *", which finds padded names too': "collector.process_groups.pad-command",
-    "remove it, the file is written every minute": "sd.file-interval",
     "use completions.state-file, counts then continue over restarts": "completions.look-back",
-    "remove it, 50 reasons are exported": "collector.events.reasons",
     "use output.push-grouping to distinguish pushed groups": "output.push-job",
     "use trace.processes, from which the limits of jobs and users follow": (
         "trace.processes-per-job trace.processes-per-user trace.posts-per-job trace.posts-per-user"
@@ -59,7 +54,9 @@ _REMOVED = {
         "rules.time-over-requested.warning-used-ratio rules.memory-over-requested.critical-used-ratio "
         "rules.memory-over-requested.min-unused-bytes rules.memory-growing.min-peak-bytes "
         "rules.memory-growing.warning-used-ratio rules.gpu-busy-without-work. rules.gpu-low.large-memory-bytes "
-        "rules.gpu-unused-memory.max-utilization-ratio"
+        "rules.gpu-unused-memory.max-utilization-ratio rules.too-many-nodes.cores-per-node "
+        "rules.too-many-nodes.memory-per-node-bytes reporter.thin-curves-points collector.events.reasons "
+        "sd.file-interval collector.process_groups.groups-per-user collector.lustre.programs collector.lustre.top-jobs"
     ),
     "use port=PORT in the address, or in sd.file-filter": "sd.port",
     "write the currency in energy.price, as in 0.25 USD": "energy.currency",
@@ -73,11 +70,7 @@ _REMOVED = {
         "rules.node-imbalance.min-run-seconds rules.too-many-nodes.min-run-seconds "
         "rules.scratch-unused.min-run-seconds"
     ),
-    "remove it, the sizes of nodes are those of sinfo": (
-        "rules.too-many-nodes.cores-per-node rules.too-many-nodes.memory-per-node-bytes"
-    ),
     "use reporter.interval, a job is summarized two intervals after its end": "reporter.settle",
-    "remove it, thinned curves have 60 points": "reporter.thin-curves-points",
 }
 REMOVED = {key: use for use, keys in _REMOVED.items() for key in keys.split()}
 """Removed settings by key, flag, or prefix (with a dot at its end), and what to use instead."""
