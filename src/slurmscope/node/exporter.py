@@ -76,7 +76,7 @@ KEPT_FILES = 4096
 """Files of cgroups that stay open between readings; each takes about 5 kB of kernel memory."""
 
 KEPT_PROCESSES = 512
-"""Processes of jobs whose files stay open between readings; each takes four descriptors and 11 kB."""
+"""Processes of jobs whose files stay open between readings; each takes three descriptors and 10 kB."""
 
 RUNNING_SECONDS = 3.0
 """How long other readings wait for that of the jobs."""
@@ -373,7 +373,7 @@ def _tracking_options(host: Host) -> TrackingOptions:
         grace_seconds=settings.grace,
         # The rest is for connections, processes that are watched, and files that are opened for each read.
         descriptors=min(KEPT_FILES, most_files // 3),
-        kept_processes=min(KEPT_PROCESSES, most_files // 12),
+        kept_processes=min(KEPT_PROCESSES, most_files // 9),
         totals_file=find_totals_file(host.environment),
         unneeded_files=wanted.unneeded_files,
         numa_nodes=read_numa_nodes(paths.below_root(Path("/sys"))),

@@ -69,24 +69,24 @@ class Process:
     One that is kept over scans has the files open that are read at each of them: a read takes a third of the time.
     """
 
-    __slots__ = ("_denials", "_files", "_folder", "_io", "_on_close", "_stat", "pid")
+    __slots__ = ("_denials", "_folder", "_io", "_on_close", "_stat", "pid")
 
     def __init__(self, pid: int, folder: int, denials: Denials) -> None:
         """Own the descriptor of the process's folder; :meth:`close` closes it."""
         self.pid = pid
         self._folder = folder
         self._denials = denials
-        self._stat = self._io = self._files = -1
+        self._stat = self._io = -1
         self._on_close: Callable[[], object] | None = None
 
     def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
-        for descriptor in (self._folder, self._stat, self._io, self._files):
+        for descriptor in (self._folder, self._stat, self._io):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._folder = self._stat = self._io = self._files = -1
+        self._folder = self._stat = self._io = -1
         if self._on_close is not None:
             self._on_close()
             self._on_close = None
@@ -101,7 +101,6 @@ class Process:
             self._stat = os.open("stat", _READ, dir_fd=self._folder)
             with contextlib.suppress(PermissionError):
                 self._io = os.open("io", _READ, dir_fd=self._folder)
-                self._files = os.open("fd", _LIST, dir_fd=self._folder)
         except OSError:
             return False
         self._on_close = on_close
@@ -110,10 +109,9 @@ class Process:
     def number_of_files(self) -> int:
         """Return the number of open files where the kernel counts them, from Linux 6.2 on; otherwise 0."""
         try:
-            found = os.fstat(self._files) if self._files >= 0 else os.stat("fd", dir_fd=self._folder)
+            return os.stat("fd", dir_fd=self._folder).st_size
         except OSError:
             return 0
-        return found.st_size
 
     def sample(self, before: ProcessSample | None = None) -> ProcessSample | Missing:
         """Read ``stat``, and the user from the owner of the folder: ``status`` would cost twice as much.

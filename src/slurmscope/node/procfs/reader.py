@@ -28,7 +28,7 @@ class ProcessReader:
     def __init__(self, procfs_root: Path, guard: HangGuard | None = None, *, most_kept: int = 0) -> None:
         """Open the root; :meth:`close` closes it. Without a guard, a process whose files hang blocks the caller.
 
-        Of so many processes the files may stay open: four descriptors each.
+        Of so many processes the files may stay open: three descriptors each.
         """
         self.root = procfs_root
         self._room = most_kept

@@ -384,12 +384,12 @@ sys.stdin.readline()
         job.read(program.pids())
         next_job.read(other.pids())
 
-    assert 3 * 4 == count_descriptors() - before - pipes  # of four processes of the first job, none of the other
+    assert 3 * 3 == count_descriptors() - before - pipes  # of four processes of the first job, none of the other
     program.go_on()
     program.expect("ended")
     job.read(program.pids())
     next_job.read(other.pids())
-    assert 3 * 4 == count_descriptors() - before - pipes  # the room of the one that ended is used again
+    assert 3 * 3 == count_descriptors() - before - pipes  # the room of the one that ended is used again
     job.release()
     next_job.release()
     assert 0 == count_descriptors() - before - pipes
