@@ -14,7 +14,7 @@ from pathlib import Path
 from lab import SlurmLab
 from lab.ports import free_port
 from lab.prometheus import Server
-from tests.e2e.install_sandbox import run_as_root
+from tests.e2e.install_sandbox import HIDDEN_BY_SANDBOX, failed_checks, run_as_root, tolerate_sandbox
 from tests.e2e.test_packaged_report import PATIENCE_SECONDS, debs, is_up, run_job  # noqa: F401 - a fixture
 from tests.processes import until
 
@@ -47,6 +47,7 @@ def steps_of_the_guide() -> str:
     ports = "sed -i 's/:9092/:9092/; s/:9798/:9798/' /etc/slurmscope/*.toml\n"
     cluster = cluster.replace("slurmscope init", f"{ports}typed 'cluster portal' http://127.0.0.1:9090 '' root y")
     node = node.replace("slurmscope init", f"{ports}typed node 127.0.0.1 y")
+    node = tolerate_sandbox(node)
     named = (
         f"sed -i 's#^rule_files:.*#{NAMED_RULES}#; s#/sd/nodes#/sd/nodes?port=9798#' /etc/prometheus/prometheus.yml\n"
     )
@@ -84,7 +85,7 @@ def test_steps_of_the_guide_lead_to_the_report_of_a_job(
 
     assert 0 == done.returncode, done.stdout[-2000:] + done.stderr[-6000:]
     assert "slurm_up 1" in done.stdout.splitlines()
-    # Of its CPU time only ten seconds are seen: the agent is in another PID namespace than the job.
     assert re.search(r"^Job \d+: sbatch +COMPLETED$", done.stdout, re.MULTILINE), done.stdout
     assert re.search(r"Memory .* 2\d\d MiB of 1 GiB", done.stdout), done.stdout
-    assert 3 == done.stdout.count("All checks passed."), done.stdout
+    assert 2 == done.stdout.count("All checks passed."), done.stdout
+    assert HIDDEN_BY_SANDBOX == failed_checks(done.stdout)

@@ -35,7 +35,6 @@ SUITES = os.environ.get("DEBIAN_SUITES", "bookworm").split()
 PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}
 HELD_MIB, PATIENCE_SECONDS = 200, 240
 BUSY_SECONDS = 4
-"""The sandbox has a PID namespace of its own: a cgroup without visible processes counts as a leftover after 10 s."""
 CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
 scrape_configs:

@@ -27,8 +27,9 @@ class Check:
 
 
 ROOT_CAUSES = (
-    "python", "disk", "munge", "Slurm commands", "controllers", "cgroup mount", "layout", "capabilities", "PrivateData",
-    "clock", "accounting storage", "node name", "settings", "archive", "accounting", "time series", "agents",
+    "python", "disk", "munge", "Slurm commands", "controllers", "PID namespace", "cgroup mount", "layout",
+    "capabilities", "PrivateData", "clock", "accounting storage", "node name", "settings", "archive", "accounting",
+    "time series", "agents",
 )  # fmt: skip
 """Checks by name, those first whose failure makes others fail."""
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from slurmscope.node.cgroup.tree import LayoutKind
 from slurmscope.node.energy import Covers, NodeEnergy
 from slurmscope.node.gpu.records import NO_SOURCE, GpuReason, Gpus
 from slurmscope.node.job_use import NodeJobs
+from slurmscope.node.procfs.pid_namespace import PidNamespace
 from slurmscope.node.procfs.reader import ProcessReader
 
 if TYPE_CHECKING:
@@ -67,11 +68,11 @@ LAYOUTS = {
     "unsupported": "neither job cgroups nor slurmstepd processes were found",
 }
 CGROUP_ADVICE = "set ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup in slurm.conf to get all metrics"
-_UNIT = Path(sys.prefix) / "share" / "slurmscope" / "slurmscope-node.service"
+_UNIT = "use the unit that 'slurmscope files slurmscope-node.service' prints"
 CAPABILITY_ADVICE = (
-    "I/O, open files and accounts of other users' jobs need CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: "
-    f"use the unit {_UNIT if _UNIT.exists() else 'deploy/slurmscope-node.service in the source'}"
+    f"I/O, open files and accounts of other users' jobs need CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: {_UNIT}"
 )
+HIDDEN_ADVICE = "something hides processes: a PID namespace, or the mount option hidepid of /proc"
 MOUNT_ADVICE = (
     "mount it (systemd does so at boot), set path.cgroup, or mount /sys/fs/cgroup of the host into the container; "
     "until then jobs are found by their processes, or not at all"
@@ -84,11 +85,25 @@ SOURCE_ADVICE = {
 }
 
 
+NAMESPACE_PROBLEM = "this PID namespace is not that of the host, so processes of jobs are not visible"
+NAMESPACE_ADVICE = (
+    "run the agent on the host, or its container with --pid=host; until then only cgroups are read: I/O, open files, "
+    "processes and accounts of jobs are missing, and leftover cgroups count as jobs"
+)
+
+
 def check_mount(cgroup_root: Path, kind: LayoutKind) -> Iterator[Check]:
     """Yield a check if no cgroups are mounted where they are looked for, as in a container without them."""
     if kind is LayoutKind.UNSUPPORTED:
         message = f"no cgroup file system with the controllers of jobs is mounted at {escape(str(cgroup_root))}"
         yield Check(name="cgroup mount", is_good=False, message=message, advice=MOUNT_ADVICE)
+
+
+def check_namespace(procfs_root: Path) -> Iterator[Check]:
+    """Yield a check if processes of jobs are not visible, as in a container with a PID namespace of its own."""
+    with closing(ProcessReader(procfs_root)) as reader:
+        if not PidNamespace(reader).shows_jobs():
+            yield Check(name="PID namespace", is_good=False, message=NAMESPACE_PROBLEM, advice=NAMESPACE_ADVICE)
 
 
 def check_node(jobs: NodeJobs, *, has_capabilities: bool) -> Iterator[Check]:
@@ -106,18 +121,19 @@ def check_node(jobs: NodeJobs, *, has_capabilities: bool) -> Iterator[Check]:
         message="present" if has_capabilities else "not present",
         advice="" if has_capabilities else CAPABILITY_ADVICE,
     )
+    process_advice = HIDDEN_ADVICE if has_capabilities else CAPABILITY_ADVICE
     for source, can in sorted(jobs.available.items()):
         yield Check(
             name=f"source {source}",
             is_good=can or source in SOURCE_ADVICE,
             message="can be read" if can else "cannot be read here",
-            advice="" if can else SOURCE_ADVICE.get(source, CAPABILITY_ADVICE),
+            advice="" if can else SOURCE_ADVICE.get(source, process_advice),
         )
 
 
 GPU_ADVICE = {
     GpuReason.NOT_INSTALLED: "install the extra gpu: pip install 'slurmscope[gpu]'",
-    GpuReason.NO_PERMISSION: "use the unit deploy/slurmscope-node.service, which has the capabilities for it",
+    GpuReason.NO_PERMISSION: f"{_UNIT}: it has the capabilities for it",
     GpuReason.VERSION_MISMATCH: "the driver was updated while it was loaded: reboot the node or reload its modules",
     GpuReason.LOST: "see the kernel's log for the Xid of the GPU; it needs a reset",
 }
@@ -193,6 +209,7 @@ class ProcessSources:
 
     def __init__(self, reader: ProcessReader) -> None:
         self._reader = reader
+        self._namespace = PidNamespace(reader)
         self._counts: Counter[str] = Counter()
         self._refused = set() if has_capabilities(reader.root) else {"io", "fd", "environ"}
 
@@ -202,6 +219,8 @@ class ProcessSources:
         if has_jobs:
             self._refused = set(counts - self._counts)
         self._counts = counts
+        if not self._namespace.shows_jobs():
+            return dict.fromkeys(_FILES_OF, False)
         return {name: not self._refused & {"process", *files} for name, files in _FILES_OF.items()}
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import TypeVar
 from slurmscope.core.check import Check
 from slurmscope.core.config import Config
 from slurmscope.core.errors import SlurmscopeError, SourceError
+from slurmscope.core.log import fields
 from slurmscope.core.settings import Section
 from slurmscope.core.user_names import NameCache, look_up_below
 from slurmscope.exporter.collector import find_collectors
@@ -33,6 +35,7 @@ from slurmscope.node.checks import (
     check_energy,
     check_gpus,
     check_mount,
+    check_namespace,
     check_node,
     has_capabilities,
 )
@@ -60,12 +63,15 @@ from slurmscope.node.nccl.inspector import Inspected, InspectorOptions, Inspecto
 from slurmscope.node.network import NetworkReader, NodeNetwork
 from slurmscope.node.process_groups import ProcessTableReader
 from slurmscope.node.procfs.job_scan import ProcessDetail
+from slurmscope.node.procfs.pid_namespace import PidNamespace
 from slurmscope.node.procfs.reader import ProcessReader
 from slurmscope.node.procfs.stepd_jobs import StepdTree
 from slurmscope.node.progress import ProgressReader
 from slurmscope.node.settings import NodeSettings, PathSettings, PrivacySettings
 from slurmscope.node.tracker import STORM_BURST_SECONDS, STORM_SHARE, CpuBudget, JobTracker
 from slurmscope.slurm.config import PrivateData
+
+logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
@@ -110,6 +116,8 @@ def _open(host: Host) -> Running:
     settings, paths = host.config.of(NodeSettings), host.config.of(PathSettings)
     procfs = paths.below_root(paths.procfs)
     layout = detect_layout(paths.below_root(paths.cgroup), procfs)
+    for problem in check_namespace(procfs):
+        logger.warning(problem.message, extra=fields(advice=problem.advice))
     node_name = settings.name or socket.gethostname().partition(".")[0]
     with ExitStack() as stack:
         tracker = stack.enter_context(open_job_tracker(_tracking_options(host)))
@@ -120,6 +128,7 @@ def _open(host: Host) -> Running:
         private_data = _find_private_data(host, paths.rootfs)
 
         def checks() -> Iterator[Check]:
+            yield from check_namespace(procfs)
             yield from check_mount(paths.below_root(paths.cgroup), layout.kind)
             yield from _checks(jobs, procfs, node_name, host.environment)
             if private_data is not None:
@@ -329,6 +338,7 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
             descriptors=options.descriptors,
             unneeded=options.unneeded_files,
             numa_nodes=options.numa_nodes,
+            shows_jobs=PidNamespace(reader).shows_jobs,
             guard=guard,
         )
         stack.callback(tree.close)

@@ -287,8 +287,8 @@ class JobFinder:
         return BY_PROCESSES if self._has_seen_stepd else LayoutKind.UNSUPPORTED.value
 
     @property
-    def stale_cgroups(self) -> int:
-        """Return the number of leftover cgroups of ended jobs."""
+    def stale_cgroups(self) -> int | None:
+        """Return the number of leftover cgroups of ended jobs; None where they cannot be told from those of jobs."""
         return self._cgroups.stale
 
     def watch_paths(self) -> list[Path]:

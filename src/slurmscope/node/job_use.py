@@ -209,7 +209,7 @@ class NodeJobs:
     users: Mapping[int, str] = field(default_factory=dict)
     layout: str = "unsupported"
     available: Mapping[str, bool] = field(default_factory=dict)
-    stale_cgroups: int = 0
+    stale_cgroups: int | None = 0
     host_name: str = ""
     read_errors: Mapping[str, int] = field(default_factory=dict)
 

@@ -91,7 +91,7 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
     """Yield one family after the other over all jobs; values that were not measured are left out."""
     jobs = list(label_jobs(node_jobs).items())
     yield Family(COUNT, {(): sum(not job.has_ended for job in node_jobs.jobs)})
-    yield Family(STALE, {(): node_jobs.stale_cgroups})
+    yield Family(STALE, {} if node_jobs.stale_cgroups is None else {(): node_jobs.stale_cgroups})
     yield Family(LAYOUT, {(node_jobs.layout,): 1.0})
     yield Family(AVAILABLE, {(source,): float(can) for source, can in sorted(node_jobs.available.items())})
     yield Family(READ_ERRORS, {(what,): count for what, count in sorted(node_jobs.read_errors.items())})

@@ -65,7 +65,8 @@ class SharedState:
     """What all jobs of a tree share.
 
     ``keeps_processes`` allows open descriptors of cgroup.procs (v2 only); ``unneeded`` files are never read.
-    ``numa_nodes`` are by core, empty if there is only one.
+    ``numa_nodes`` are by core, empty if there is only one. ``shows_jobs`` returns whether
+    processes of jobs are visible.
     """
 
     budget: DescriptorBudget
@@ -75,6 +76,7 @@ class SharedState:
     clock: Callable[[], float]
     unneeded: frozenset[str] = frozenset()
     numa_nodes: Mapping[int, int] = field(default_factory=dict)
+    shows_jobs: Callable[[], bool] = lambda: True
 
     @property
     def has_numa(self) -> bool:
@@ -260,8 +262,8 @@ class Members:
 PickStepd = Callable[[str, list[int]], list[int]]
 
 
-def list_members(top: CgroupFolder, pick: PickStepd) -> Members:
-    """Return the processes of a job's folder and of all below it."""
+def list_members(top: CgroupFolder, pick: PickStepd, shows_jobs: Callable[[], bool]) -> Members:
+    """Return the processes of a job's folder and of all below it; not complete if they would not be visible."""
     stepd: list[int] = []
     user: list[int] = []
     is_complete = True
@@ -270,16 +272,19 @@ def list_members(top: CgroupFolder, pick: PickStepd) -> Members:
         picked = pick(cgroup.folder.path[len(top.folder.path) :], pids)
         stepd += picked
         user += [pid for pid in pids if pid not in picked] if picked else pids
+    is_complete = is_complete and bool(stepd or user or shows_jobs())
     return Members(stepd=tuple(sorted(stepd)), user=tuple(sorted(user)), is_complete=is_complete)
 
 
-def has_members(top: CgroupFolder) -> bool:
-    """Return whether any process is in a job's folder or below; True if the folder cannot be read.
+def has_members(top: CgroupFolder, shows_jobs: Callable[[], bool]) -> bool:
+    """Return whether any process is in a job's folder or below; True if that cannot be read, or would not be visible.
 
     A job that we may not read is not a leftover: its unreadable files are reported.
     """
     # slurmstepd is usually in the top folder, and then no other has to be read.
-    return bool(top.pids()) or any(pids for _, pids in _read_pids(top)) or bool(top.folder.unreadable)
+    if top.pids() or any(pids for _, pids in _read_pids(top)):
+        return True
+    return bool(top.folder.unreadable) or not shows_jobs()
 
 
 def _read_pids(top: CgroupFolder) -> list[tuple[CgroupFolder, list[int]]]:

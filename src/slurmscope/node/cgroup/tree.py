@@ -126,16 +126,17 @@ class CgroupTree:
         descriptors: int = 0,
         unneeded: frozenset[str] = frozenset(),
         numa_nodes: Mapping[int, int] = MappingProxyType({}),
+        shows_jobs: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
         guard: HangGuard | None = None,
     ) -> None:
         """Set how many descriptors may stay open, other files are opened for each read; files never to read,
-        and the NUMA nodes by core, none if there is only one.
+        the NUMA nodes by core, none if there is only one; and what returns whether processes of jobs are visible.
 
-        ``stale`` is the number of cgroups without a process at the last scan.
+        ``stale`` is the number of cgroups without a process at the last scan; None if it cannot be known.
         """
         self.layout = layout
-        self.stale = 0
+        self.stale: int | None = 0
         self._clock = clock
         self._budget = DescriptorBudget(descriptors)
         self._owners = ProcessOwners(procfs_root, guard)
@@ -148,6 +149,7 @@ class CgroupTree:
             clock=clock,
             unneeded=unneeded,
             numa_nodes=numa_nodes,
+            shows_jobs=shows_jobs,
         )
         self._finder = self._open_finder()
         self._entries: dict[str, JobEntry] = {}
@@ -228,11 +230,13 @@ class CgroupTree:
 
     def _identify(self) -> dict[JobKey, JobCgroup]:
         jobs: dict[JobKey, JobCgroup] = {}
-        self.stale = 0
+        stale = 0
         for entry in self._entries.values():
             entry.refresh()
             if entry.is_stale:
-                self.stale += 1
+                stale += 1
             elif entry.job is not None:  # else a SLUID whose job ID is not known yet
                 jobs.setdefault(entry.job.key, entry.job)
+        # In version 2 the kernel counts processes that are not visible, too.
+        self.stale = stale if not self._hierarchies or self._shared.shows_jobs() else None
         return jobs

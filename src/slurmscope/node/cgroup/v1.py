@@ -155,11 +155,12 @@ class V1JobFolders:
         if cgroup is None:
             return Members()
         is_frozen = self._tracking.controller == "freezer"
-        return list_members(cgroup, pick_by_level if is_frozen else pick_by_title(self._shared.owners))
+        pick = pick_by_level if is_frozen else pick_by_title(self._shared.owners)
+        return list_members(cgroup, pick, self._shared.shows_jobs)
 
     def has_processes(self) -> bool:
         cgroup = self._tracking.cgroup()
-        return cgroup is not None and has_members(cgroup)
+        return cgroup is not None and has_members(cgroup, self._shared.shows_jobs)
 
     def release(self) -> None:
         self._tracking.release()

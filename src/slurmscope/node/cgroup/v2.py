@@ -282,7 +282,7 @@ class V2JobFolders:
 
     def members(self) -> Members:
         self._follow()
-        return list_members(self._cgroup, pick_by_folder)
+        return list_members(self._cgroup, pick_by_folder, self._shared.shows_jobs)
 
     def _follow(self) -> None:
         """Look for new folders when the kernel counts others than before: a login adopted into a job gets its own."""
@@ -294,7 +294,7 @@ class V2JobFolders:
     def has_processes(self) -> bool:
         """Return whether there is any process; the kernel counts those of all folders below."""
         populated = count_of(self._events.read(), b"populated")
-        return has_members(self._cgroup) if populated is None else populated > 0
+        return has_members(self._cgroup, self._shared.shows_jobs) if populated is None else populated > 0
 
     def release(self) -> None:
         self._cgroup.release()
