@@ -45,8 +45,14 @@ def install_packages(folder: Path, *requirements: str, options: tuple[str, ...] 
     return {
         path: content
         for path, content in _files_below(folder, folder).items()
-        if path != "example.py" and Path(path).name not in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+        if path != "example.py" and not _is_superfluous(Path(path))
     }
+
+
+def _is_superfluous(path: Path) -> bool:
+    """Return whether nothing needs a file at run time: books of pip, hidden folders, source of compiled modules."""
+    is_of_pip = path.name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+    return is_of_pip or path.suffix == ".c" or any(part.startswith(".") for part in path.parts)
 
 
 def _files_below(folder: Path, base: Path) -> dict[str, bytes]:

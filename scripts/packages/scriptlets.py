@@ -20,6 +20,8 @@ left=$(find /etc/slurmscope -type f ! -path '/etc/slurmscope/prometheus/*' 2>/de
 [ -z "$left" ] || echo "slurmscope: kept $left" >&2
 rmdir /etc/slurmscope 2>/dev/null || true
 """
+# An upgrade leaves a folder that the new release does not have, if it has compiled modules.
+_EMPTY = f"find /{FOLDER} -depth -type d -empty -delete 2>/dev/null || true\n"
 _WRITTEN = """rm -f /etc/systemd/system/{unit}.d/init.conf
 if ! rmdir /etc/systemd/system/{unit}.d 2>/dev/null && [ -e /etc/systemd/system/{unit}.d ]; then
     echo "slurmscope: kept /etc/systemd/system/{unit}.d" >&2
@@ -60,7 +62,7 @@ def stop(package: Package) -> str:
 
 def remove_user(package: Package) -> str:
     """Return commands that remove the user, unless there is data of it, and say what is left."""
-    return _LEFT if package.is_common else ""
+    return _LEFT + _EMPTY if package.is_common else ""
 
 
 def remove_written(package: Package) -> str:

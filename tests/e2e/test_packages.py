@@ -44,7 +44,7 @@ served() {
     cat /run/slurmscope-node.log
     return 1
 }
-mkdir -p /usr/local/bin
+mkdir -p /usr/local/bin /usr/share/licenses
 listing >/tmp/before
 """
 USED = """
@@ -96,7 +96,12 @@ def packages() -> Callable[..., tuple[Package, ...]]:
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
 
     def describe(version: str, python: str = own) -> tuple[Package, ...]:
-        return (common_package(modules, version), *role_packages({"portal_library.py": b"NAME = 1\n"}, python))
+        # A folder that the next release does not have, and its compiled module.
+        dropped = {"slurmscope/dropped/module.py": b"NAME = 1\n"} if version == OLD else {}
+        return (
+            common_package(modules | dropped, version),
+            *role_packages({"portal_library.py": b"NAME = 1\n"}, python),
+        )
 
     return describe
 
@@ -215,3 +220,13 @@ def test_rpm_names_the_python_it_needs(packages: Callable[..., tuple[Package, ..
     done = subprocess.run(["rpm", "-qp", "--requires", built], capture_output=True, text=True, timeout=60, check=True)
 
     assert "(python3.11 or python3.12 or python3.13 or python3 >= 3.11)" in done.stdout.splitlines()
+
+
+def test_rpm_of_the_portal_takes_no_other_python(packages: Callable[..., tuple[Package, ...]], tmp_path: Path) -> None:
+    require_program("rpmbuild")
+    built = build_rpm(packages(NEW, "3.12")[-1], NEW, tmp_path)
+
+    query = ["rpm", "-qp", "--requires", str(built)]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True)
+
+    assert "(python3.12 or (python3 >= 3.12 with python3 < 3.13))" in done.stdout.splitlines()
