@@ -25,7 +25,7 @@ _SHELLS: dict[str, type[ShellComplete]] = {
 
 def manual_pages(version: str) -> dict[str, str]:
     """Return pages by file name: one for slurmscope, and one for each command."""
-    context = click.Context(slurmscope, info_name="slurmscope")
+    context = click.Context(slurmscope, info_name="slurmscope", **slurmscope.context_settings)
     pages = {"slurmscope.1": _page(slurmscope, context, version)}
     for name in COMMANDS:
         command = slurmscope.get_command(context, name)

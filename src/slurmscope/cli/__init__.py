@@ -142,7 +142,8 @@ def _print_usage_error(error: click.ClickException) -> None:
         click.echo(message, err=True)
         return
     context = error.ctx if isinstance(error, click.UsageError) else None
-    _print_error(f"{message} See '{context.command_path} --help'." if context else message)
+    ending = "" if message.endswith((".", "?", "!")) else "."
+    _print_error(f"{message}{ending} See '{context.command_path} --help'." if context else message)
 
 
 def _print_error(message: str) -> None:

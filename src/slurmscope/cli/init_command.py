@@ -23,8 +23,8 @@ from slurmscope.init.changes import find_changes, show_changes, write_changes
 from slurmscope.init.host import MOST_FILE_BYTES, FoundHost, Places, look
 from slurmscope.init.plan import Plan, make_plan, touched_paths
 
-NOT_ASKED = "Nothing was asked: this is no terminal; --answers FILE has answers."
-NOTHING_WRITTEN = "nothing was written: this is no terminal to ask on; run it again with --yes or --answers FILE"
+NOT_ASKED = "No questions were asked, since this is no terminal; answer them with --answers FILE."
+NOTHING_WRITTEN = "Nothing was written, since this is no terminal to ask on; run it again with --yes or --answers FILE."
 
 
 def make_init_command() -> click.Command:
@@ -39,8 +39,9 @@ def make_init_command() -> click.Command:
             option("--slurm.bin-path bin_path", "DIR", "Folder of Slurm's commands, if init does not find them.", path),
             option("--root", "DIR", "Write below this folder instead of /.", path, default="/"),
         ],
-        help="Look at this host, ask what cannot be found out, show what would change, and write configuration, units "
-        "and a part for Prometheus. It can be run again: what is set already is kept.",
+        help="Set up this host: configuration, systemd units, and scrape jobs and rules for Prometheus. Asks for what "
+        "it cannot detect, shows the changes before it writes them, and starts nothing. It can be run again: existing "
+        "settings are kept.",
         epilog=format_examples("slurmscope init", "slurmscope init --answers answers.toml --dry-run"),
     )
 
@@ -70,7 +71,7 @@ def _init(*, answers: Path | None, yes: bool, is_dry_run: bool, bin_path: Path |
     if is_dry_run:
         return 1
     if not (is_told or (asks and click.confirm(f"Write {_files(changes)}?"))):
-        click.echo("nothing was written" if asks else NOTHING_WRITTEN, err=True)
+        click.echo("Nothing was written." if asks else NOTHING_WRITTEN, err=True)
         return 1
     write_changes(changes, root)
     click.echo(f"Wrote {_files(changes)}. Next:")

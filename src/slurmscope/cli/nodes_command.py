@@ -40,7 +40,7 @@ def make_nodes_command() -> click.Command:
     return click.Group(
         "nodes",
         commands=[suspects],
-        help="Find nodes that make jobs fail or slow.",
+        help="Find nodes on which jobs fail or are slow.",
         epilog=format_examples("slurmscope nodes suspects", "slurmscope nodes suspects --all"),
     )
 

@@ -187,7 +187,8 @@ def _steps(host: FoundHost, answers: Answers, files: Mapping[str, str | None]) -
     if any(path.startswith(UNITS) for path in files):
         yield "systemctl daemon-reload"
     for role in answers.roles:
-        yield f"slurmscope doctor {role}"
+        # As the user of the service: root may see what PrivateData hides from it.
+        yield f"slurmscope doctor {role}" if role == "node" else f"runuser -u slurmscope -- slurmscope doctor {role}"
         yield f"systemctl enable --now slurmscope-{role}"
     if "cluster" in answers.roles:
         yield f"promtool check rules {RULES} {JOB_RULES}      # then merge {SCRAPE} into prometheus.yml"

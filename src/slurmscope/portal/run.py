@@ -237,6 +237,9 @@ def open_listener(address: ListenAddress) -> socket.socket:
             raise ConfigError(
                 f"{address} is already in use; choose another address with --portal.listen-address"
             ) from error
+        if address.socket_path and error.errno == errno.ENOENT:
+            hint = "the unit slurmscope-portal creates it; elsewhere set --portal.listen-address"
+            raise ConfigError(f"cannot listen on {address}: its folder does not exist; {hint}") from error
         raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from error
 
 

@@ -192,7 +192,7 @@ def test_second_run_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     assert "Nothing to change.\n" in second.stdout
     assert "Nothing to change.\n" in third.stdout
-    assert "Nothing to change. Nothing was asked: this is no terminal" in unasked.stdout
+    assert "Nothing to change. No questions were asked, since this is no terminal" in unasked.stdout
     assert written == {file: file.read_bytes() for file in root.rglob("*") if file.is_file()}
     assert not [file for file in written if file.name.endswith(".new")]
 
