@@ -45,7 +45,7 @@ served() {
     return 1
 }
 mkdir -p /usr/local/bin /usr/share/licenses
-listing >/tmp/before
+listing >/run/before-packages
 """
 USED = """
 test -z "$(find /etc/systemd -name '*slurmscope*' -type l)"
@@ -80,7 +80,7 @@ getent passwd slurmscope
 rm -r /var/lib/slurmscope
 """
 NOTHING = """
-listing | diff /tmp/before -
+listing | diff /run/before-packages -
 """
 
 
