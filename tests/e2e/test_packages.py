@@ -50,7 +50,9 @@ listing >/run/before-packages
 USED = """
 test -z "$(find /etc/systemd -name '*slurmscope*' -type l)"
 slurmscope --version
-slurmscope config check node && slurmscope config check cluster && slurmscope config check portal
+slurmscope config check node
+slurmscope config check cluster
+slurmscope config check portal
 # As administrators do it: HOME stays that of root, which the service may not enter.
 test "$HOME" = /root && chmod 0700 /root
 runuser -u slurmscope -- slurmscope config check portal
