@@ -29,8 +29,8 @@ from slurmscope.jobs.rule import (
 from slurmscope.jobs.rules import cpu, files, gpu, gpu_work, memory, nodes, stuck, threads, time
 from slurmscope.jobs.summary import JobSummary
 
-FAILED_STATES = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED"})
-"""Ended before their end; whether the job, its node or the scheduler is at fault."""
+FAILED_STATES = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REQUEUED"})
+"""Ended before their end; whether the job, its node or the scheduler is at fault. A requeued run begins anew."""
 TIMEOUT_STATES = frozenset({"TIMEOUT", "DEADLINE"})
 LOST_STATES = FAILED_STATES | TIMEOUT_STATES
 

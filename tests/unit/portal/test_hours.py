@@ -78,6 +78,14 @@ def test_outcomes_add_up_to_the_allocation(backend: ArchiveBackend) -> None:
     assert set(TimeUse) == set(found)
 
 
+def test_page_and_waste_lose_the_same_hours(backend: ArchiveBackend) -> None:
+    kept = {"productive", "startup", "tail", "idle", "not_measured"}
+    lost = sum(amount for outcome, amount in hours(backend, "root").items() if outcome not in kept)
+    users = open_portal(backend, "root").get("/waste?format=json").json()["rows"]
+
+    assert 9 * 8.0 == lost == sum(row["failed_core_seconds"] + row["timeout_core_seconds"] for row in users) / HOUR
+
+
 def test_users_see_their_own_hours_and_staff_those_of_all(backend: ArchiveBackend) -> None:
     assert {"failed": 8.0, **dict.fromkeys(("productive", "startup", "tail", "idle", "not_measured"), 0.0)} == hours(
         backend, "bob"
