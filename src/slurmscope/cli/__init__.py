@@ -51,7 +51,15 @@ COMMAND_GROUPS = {
     },
 }
 COMMANDS = tuple(name for group in COMMAND_GROUPS.values() for name in group)
-_FILES = {"up": "portal", "digest": "mail", "audit": "access", "token": "access", "files": "init"}
+_FILES = {
+    "up": "portal",
+    "digest": "mail",
+    "audit": "access",
+    "token": "access",
+    "files": "init",
+    "simulate": "demo",
+    "compare": "report",
+}
 """Commands whose file has the name of another one."""
 
 

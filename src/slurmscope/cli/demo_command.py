@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provide ``slurmscope demo``: everything in one process, on a simulated cluster."""
+"""Provide ``slurmscope demo``, a simulated cluster in one process, and ``slurmscope simulate``, its commands."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from slurmscope.accounting.settings import parse_name
 from slurmscope.cli.options import load_config
 from slurmscope.cli.output import format_examples, option
 from slurmscope.cli.portal_command import make_exporters
@@ -108,3 +109,51 @@ def _choose_port(wanted: int | None) -> int:
     if wanted:
         raise ConfigError(f"127.0.0.1:{wanted} is already in use; choose another port with --port")
     raise ConfigError(f"ports {FIRST_PORT} to {ports[-1]} of 127.0.0.1 are all in use; choose another port with --port")
+
+
+CAN_BE_NONE = ("seed", "jobs", "gpus")
+
+
+def make_simulate_command() -> click.Command:
+    """Build the command; its defaults are those of the simulation."""
+    folder = click.Path(file_okay=False, path_type=Path)
+    output = option("--output", "DIR", "Folder to write the commands to.", folder, required=True)
+    cluster = option(
+        "--cluster",
+        "NAME",
+        "Name of the cluster; job IDs and node names do not depend on it.",
+        default=CLUSTER_NAME,
+        callback=lambda _context, _option, given: _check_name(given),
+    )
+    return click.Command(
+        "simulate",
+        callback=_simulate,
+        params=[output, cluster, *_count_options(Shape())],
+        help="Write simulated Slurm commands (squeue, sinfo, ...) to a folder, for testing slurmscope "
+        "without Slurm; they answer only its command lines. The same options always give the same cluster.",
+        epilog=format_examples(
+            "slurmscope simulate --output /tmp/slurm",
+            "slurmscope simulate --output /tmp/slurm --nodes 5000 --jobs 100000",
+            "slurmscope simulate --output /tmp/second --cluster second",
+        ),
+    )
+
+
+def _count_options(default: Shape) -> list[click.Option]:
+    texts = {name: f"Number of {name}." for name in ("jobs", "nodes", "users", "accounts", "partitions")}
+    return [
+        option(f"--{name}", "N", text, click.IntRange(int(name not in CAN_BE_NONE)), default=getattr(default, name))
+        for name, text in {"seed": "Seed of the simulation.", **texts, "gpus": "Number of GPUs."}.items()
+    ]
+
+
+def _check_name(given: str) -> str:
+    try:
+        return parse_name(given).lower()
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _simulate(*, output: Path, cluster: str, **counts: int) -> None:
+    write_fake_commands(simulate(Shape(**counts), now=int(time.time()), name=cluster), output)
+    click.echo(f"Try it: slurmscope cluster --slurm.bin-path {output}")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provide ``slurmscope report``: what jobs requested, used, and could change."""
+"""Provide ``slurmscope report``, what jobs used and could change, and ``slurmscope compare`` for two reports."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from slurmscope.cli.output import (
     USUAL_WIDTH,
     choose_format,
     flag,
+    format_examples,
     format_option,
     option,
     page_width,
@@ -27,12 +29,14 @@ from slurmscope.cli.output import (
 from slurmscope.cli.roles import find_sections
 from slurmscope.core.config import Config, own_environment
 from slurmscope.core.errors import AmbiguousName, ConfigError, OutputError, SourceError
+from slurmscope.core.log import escape
 from slurmscope.jobs.report import JobReport
 from slurmscope.reports.chosen_jobs import ChosenJobs, Render, not_found, open_jobs
 from slurmscope.reports.find import is_shown_id
 from slurmscope.reports.job_choice import parse_choice, parse_cluster, parse_since, parse_state
 from slurmscope.reports.local_jobs import read_report
 from slurmscope.reports.settings import ClientSettings
+from slurmscope.run.comparison import compare, is_report, render_comparison_json, render_comparison_text
 
 FORMATS = ("text", "json", "csv", "html", "pdf", "seff", "js1", "seed")
 TERMINAL_FORMATS = ("text", "seff", "js1", "seed")
@@ -181,3 +185,53 @@ def _fit_terminal(text: str) -> str:
     except UnicodeEncodeError:
         return text.translate(str.maketrans(BLOCKS, ASCII))
     return text
+
+
+FILE_LIMIT_BYTES = 64 << 20
+HINT = "make one with slurmscope run --format json --output FILE"
+
+
+def make_compare_command() -> click.Command:
+    shape = click.Option(
+        ["--format", "-f"],
+        type=click.Choice(["text", "json"]),
+        default="text",
+        metavar="FORMAT",
+        help="text or json. [default: text]",
+    )
+    files = [click.Argument([name], type=click.Path(path_type=Path), metavar=name.upper()) for name in ("a", "b")]
+    return click.Command(
+        "compare",
+        callback=_compare,
+        params=[*files, shape],
+        help="Compare two reports side by side. A and B are files that slurmscope run or slurmscope report wrote with "
+        "--format json.",
+        epilog=format_examples(
+            "slurmscope compare laptop.json cluster.json", "slurmscope compare before.json after.json -f json"
+        ),
+    )
+
+
+def _compare(*, a: Path, b: Path, format: str) -> int:
+    comparison = compare(read_report_file(a), read_report_file(b))
+    if format == "json":
+        write_bytes(render_comparison_json(comparison) + b"\n")
+    else:
+        write_text(render_comparison_text(comparison, width=page_width()))
+    return 0
+
+
+def read_report_file(path: Path) -> object:
+    """Read a stored report; raise ConfigError with the name of a file that is none."""
+    name = escape(str(path))
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(FILE_LIMIT_BYTES + 1)
+        report: object = json.loads(data) if len(data) <= FILE_LIMIT_BYTES else None
+    except OSError as error:
+        raise ConfigError(f"cannot read {name}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is not JSON; {HINT}") from error
+    if not is_report(report):
+        raise ConfigError(f"{name} is not a report; {HINT}")
+    return report

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from slurmscope.cli.simulate_command import make_simulate_command
+from slurmscope.cli.demo_command import make_simulate_command
 
 SMALL = ("--jobs", "3", "--nodes", "2")
 
