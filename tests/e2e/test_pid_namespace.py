@@ -8,10 +8,11 @@ from pathlib import Path
 
 from lab import ALICE, SlurmLab
 from lab.cgroups import has_cgroup_v1
-from slurmscope.node.cgroup.job import STALE_SECONDS
 from tests.processes import run_slurmscope, serving, until
 from tests.requirements import refuse
 
+COUNTED_SECONDS = 12.0
+"""An agent takes an empty cgroup for a leftover after 10 s."""
 OWN_NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # Burns CPU time, and writes aside and renames how much.
 BURN = """exec python3 -c '
@@ -35,7 +36,7 @@ def test_job_is_counted_on_and_the_namespace_is_named(clean_lab: SlurmLab) -> No
         agent.get()
         # It begins after the agent, so that it would count as a leftover only after a while.
         job = lab.submit(ALICE, "--ntasks=1", script=BURN.format(told=folder / "told"))
-        until(lambda: told(folder) > STALE_SECONDS + 2)
+        until(lambda: told(folder) > COUNTED_SECONDS)
         before = told(folder)
         page = agent.samples()
         warnings = [line for line in agent.log if "level=warn " in line and "PID namespace" in line]
