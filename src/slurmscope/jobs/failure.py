@@ -16,6 +16,7 @@ from slurmscope.jobs.render.formatting import LabelledText, format_time, show
 from slurmscope.jobs.report import JobReport
 from slurmscope.jobs.rule import STEP_LIMIT_ADVICE, Severity, hit_step_limit, was_oom_killed
 from slurmscope.jobs.submit_line import command_name
+from slurmscope.jobs.suggestions import SHORTENED_ADVICE, shortened_limit_seconds
 from slurmscope.jobs.summary import JobSummary
 
 
@@ -219,9 +220,12 @@ def _describe_timeout(summary: JobSummary) -> Ending:
             f"{format_seconds(stuck_seconds)}.",
             "Find out what the program waited for: more time does not help a job that hangs.",
         )
+    is_shortened = bool(limit and limit < shortened_limit_seconds(summary))
     return Ending(
         f"Slurm ended the job at its time limit{after}.",
-        "Request more time, or let the program write checkpoints that the next job continues from.",
+        SHORTENED_ADVICE
+        if is_shortened
+        else "Request more time, or let the program write checkpoints that the next job continues from.",
     )
 
 

@@ -104,6 +104,12 @@ def least_limit_seconds(summary: JobSummary) -> int:
     return _limit_option_seconds(summary, "time-min")
 
 
+SHORTENED_ADVICE = (
+    "Slurm shortened its time limit, as --time-min allows, to start it sooner: raise --time-min to what the job needs, "
+    "or leave it out."
+)
+
+
 def shortened_limit_seconds(summary: JobSummary) -> int:
     """Return the time limit that a job requested, where Slurm may start it with a shorter one; else 0."""
     return _limit_option_seconds(summary, "time") if "time-min" in summary.record.options else 0

@@ -130,6 +130,20 @@ def test_state_is_explained(state: str, record: dict[str, object], expected: str
     assert "n1" == failure.nodes
 
 
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ("--time=60", "Request more time"),
+        ("--time=60 --time-min=30", "raise --time-min"),
+        ("--time=30 --time-min=20", "Request more time"),  # it got what it requested
+    ],
+)
+def test_limit_that_slurm_shortened_is_raised_by_its_minimum(options: str, advice: str) -> None:
+    found = explain("TIMEOUT", submit_line=f"sbatch {options} x.sh", time_limit_seconds=1800).advice
+
+    assert [advice] == [each for each in ("Request more time", "raise --time-min") if each in found]
+
+
 def test_failed_step_of_a_completed_job_is_reported() -> None:
     failure = explain("COMPLETED", step("0", exit_code=1), step("batch"))
 

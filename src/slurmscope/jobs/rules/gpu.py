@@ -222,7 +222,14 @@ def _stuck(summary: JobSummary, values: Thresholds) -> Match | None:
         "idle, no data moved, and the power was that of an idle GPU.",
         numbers={"stuck_seconds": seconds, "stuck_gpus": float(len(stuck)), "gpus": float(summary.gpu.requested)},
         severity=None if is_last else Severity.WARNING,
+        advice="" if summary.gpu.requested > 1 else _LONE_STUCK_ADVICE,
     )
+
+
+_LONE_STUCK_ADVICE = (
+    "A kernel that never ends, or waits for something that never comes, looks like this: py-spy dump --pid PID shows "
+    "where the program is, and cuda-gdb -p PID which kernel runs."
+)
 
 
 RULES = (

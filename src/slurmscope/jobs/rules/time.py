@@ -7,6 +7,7 @@ from slurmscope.core.units import format_count, format_ratio, format_seconds
 from slurmscope.jobs.checkpoints import Checkpoints
 from slurmscope.jobs.rule import Match, Rule, Severity, Subject, Threshold, Thresholds, was_suspended
 from slurmscope.jobs.suggestions import (
+    SHORTENED_ADVICE,
     is_worthwhile,
     least_limit_seconds,
     shortened_limit_seconds,
@@ -21,10 +22,6 @@ STUCK_RATIO = 0.1
 
 _STUCK_ADVICE = (
     "Find out what the program waited for before requesting more time: the end of its output shows how far it got."
-)
-_SHORTENED_ADVICE = (
-    "Slurm shortened its time limit, as --time-min allows, to start it sooner: raise --time-min to what the job needs, "
-    "or leave it out."
 )
 
 
@@ -57,7 +54,7 @@ def _timed_out(summary: JobSummary, _values: Thresholds) -> Match | None:
         numbers={"limit_seconds": limit} if limit else {},
         # More time does not help a job that hangs.
         suggestion="" if idle_seconds or is_shortened else enough,
-        advice=_STUCK_ADVICE if idle_seconds else _SHORTENED_ADVICE if is_shortened else "",
+        advice=_STUCK_ADVICE if idle_seconds else SHORTENED_ADVICE if is_shortened else "",
     )
 
 

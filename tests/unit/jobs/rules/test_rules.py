@@ -705,6 +705,13 @@ def test_idle_gpu_of_two_is_named_with_the_line_that_leaves_it_out() -> None:
     assert "GPU 3 of n1, ...)" in many.explanation
 
 
+@pytest.mark.parametrize(("gpus", "is_collective"), [(1, False), (2, True)])
+def test_single_stuck_gpu_waits_for_no_other(gpus: int, is_collective: bool) -> None:
+    held = HeldGpu(node="n1", gpu="0", stuck_seconds=7000.0, stuck_since_seconds=START + 200.0)
+    finding = found_in(with_gpus(gpus, mean_utilization=1.0, devices=(held,)), "gpu_stuck")
+    assert is_collective == ("collective operation" in finding.advice)
+
+
 def test_fault_names_gpu_time_meaning_and_whose_fault_it_is() -> None:
     lost = GpuFault(node="n7", gpu="3", xid=79, last_seconds=1_790_000_000.0)
     wrong = GpuFault(node="n7", gpu="1", mig="2/0", xid=31, count=5)
