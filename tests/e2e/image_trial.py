@@ -79,9 +79,11 @@ cd /
 as_user podman load --input /run/image.tar
 as_user bash /run/trial rootless "$ROOTLESS_PORT" --userns keep-id
 # The image's own check, of port 9092 in a network of its own.
-as_user podman run --detach --name own --cgroups disabled --userns keep-id -p "127.0.0.1:$PORT:9092" slurmscope cluster
+user=$(id -u slurmscope):$(id -g slurmscope)
+as_user podman run --detach --name own --cgroups disabled --userns keep-id --user "$user" --read-only --tmpfs /tmp \
+    --network slirp4netns -p "127.0.0.1:$PORT:9092" slurmscope cluster
 for try in $(seq 60); do curl -fsS "http://127.0.0.1:$PORT/-/healthy" && break || sleep 1; done
-as_user podman healthcheck run own
+as_user podman healthcheck run own || { as_user podman logs own; exit 1; }
 echo "own check $(as_user podman inspect --format '{{.State.Health.Status}}' own)"
 as_user podman stop --time 10 own
 echo "USER $(id -u slurmscope)"
