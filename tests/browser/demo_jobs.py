@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -38,21 +39,28 @@ def find_jobs(base: str) -> DemoJobs:
         started = [job for job in jobs if job["start_seconds"] is not None]
         arrays = [job["array_job_id"] for job in started if job["array_job_id"] is not None]
         pending = [job for job in list_jobs(base, "state=PENDING&limit=500") if job["reason"] == "Resources"]
-        if len(ended) > 1 and running and gpu and arrays and pending:
+        charted = list(islice((job for job in ended if _has_charts(base, job["shown_id"])), 2))
+        if len(charted) > 1 and running and gpu and arrays and pending:
             break
         assert time.monotonic() < deadline, "the demo has no jobs of some kind"
         time.sleep(1)
     return DemoJobs(
-        wasteful=ended[0]["shown_id"],
-        other_wasteful=ended[1]["shown_id"],
+        wasteful=charted[0]["shown_id"],
+        other_wasteful=charted[1]["shown_id"],
         running=running[0]["shown_id"],
         gpu=gpu[0]["shown_id"],
         array=str(max(arrays, key=arrays.count)),
-        user=ended[0]["user"],
-        account=ended[0]["account"],
+        user=charted[0]["user"],
+        account=charted[0]["account"],
         node=_find_node(base, running[0]["shown_id"]),
         pending=next(job["shown_id"] for job in pending if job["shown_id"].isdecimal()),
     )
+
+
+def _has_charts(base: str, shown_id: str) -> bool:
+    """Return whether the page of a job shows its cores and memory over time: of some jobs other charts matter more."""
+    page = httpx.get(f"{base}/jobs/{shown_id}", timeout=PATIENCE_SECONDS, trust_env=False).raise_for_status().text
+    return all(f'data-chart="{name}"' in page for name in ("cpu", "memory"))
 
 
 def _find_node(base: str, shown_id: str) -> str:

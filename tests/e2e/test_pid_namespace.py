@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from lab import ALICE, SlurmLab
 from lab.cgroups import has_cgroup_v1
 from tests.processes import run_slurmscope, serving, until
@@ -62,7 +64,7 @@ def told(folder: Path) -> float:
 
 def test_agent_on_the_host_warns_of_nothing() -> None:
     if str(Path("/proc/self/ns/pid").readlink()) != "pid:[4026531836]":
-        refuse("runs in the PID namespace of a container")
+        pytest.skip("this machine is in a PID namespace of its own, as a container is")
     with serving("node") as agent:
         assert not [line for line in agent.log if "PID namespace" in line]
     assert "PID namespace" not in run_slurmscope("doctor", "node").stdout

@@ -212,7 +212,7 @@ def test_samples_are_kept_until_certificates_are_right_and_dropped_for_a_wrong_p
             refused = 'slurmscope_remote_write_dropped_samples_total{reason="refused"} > 0'
             wait_until(lambda: bool(server.query(refused)), "the count of refused samples", timeout_seconds=60)
 
-    assert len([moment for moment in found if moment < fixed_at]) >= 3
+    assert [moment for moment in found if moment < fixed_at]
     assert is_complete(found)
     assert "secret" not in log.read_text()
 

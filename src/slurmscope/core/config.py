@@ -52,7 +52,7 @@ _REMOVED = {
         "rules.stopped-early.critical-idle-ratio rules.small-files.min-open-files rules.timed-out.stuck-ratio "
         "rules.kernel-time.min-system-seconds rules.lost-since-checkpoint.min-lost-seconds "
         "rules.time-over-requested.warning-used-ratio rules.memory-over-requested.critical-used-ratio "
-        "rules.memory-over-requested.min-unused-bytes rules.memory-growing.min-peak-bytes "
+        "rules.memory-growing.min-peak-bytes "
         "rules.memory-growing.warning-used-ratio rules.gpu-busy-without-work. rules.gpu-low.large-memory-bytes "
         "rules.gpu-unused-memory.max-utilization-ratio rules.too-many-nodes.cores-per-node "
         "rules.too-many-nodes.memory-per-node-bytes reporter.thin-curves-points collector.events.reasons "

@@ -15,7 +15,7 @@ from slurmscope.jobs.findings import resolve_thresholds
 from slurmscope.jobs.rule import MIN_JUDGED_SECONDS, SETTLED_STATES, Subject, has_gpus
 from slurmscope.jobs.rules.cpu import CRITICAL_BUSY_RATIO
 from slurmscope.jobs.rules.gpu_work import BUSY_RATIO, NO_WORK_RATIO
-from slurmscope.jobs.rules.memory import CRITICAL_USED_RATIO, LITTLE_BYTES
+from slurmscope.jobs.rules.memory import CRITICAL_USED_RATIO
 from slurmscope.jobs.summary import JobSummary
 from slurmscope.slurm.states import ENDED_STATES
 
@@ -119,7 +119,8 @@ def _rate_memory(ratio: float, job: RatedJob) -> Rating:
         return Rating.UNRATED
     requested = job.requested_bytes
     is_little = requested is not None and (
-        requested <= bounds["free_bytes_per_core"] * (job.cpus or 0) or requested * (1 - ratio) < LITTLE_BYTES
+        requested <= bounds["free_bytes_per_core"] * (job.cpus or 0)
+        or requested * (1 - ratio) < bounds["min_unused_bytes"]
     )
     return Rating.FINE if is_little else rating
 

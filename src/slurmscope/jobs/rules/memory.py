@@ -68,7 +68,7 @@ def _over_requested(summary: JobSummary, values: Thresholds) -> Match | None:
     if summary.record.options.get("exclusive") == "":
         return None
     is_default = requested <= values["free_bytes_per_core"] * (summary.record.cpus or 0)
-    if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < LITTLE_BYTES:
+    if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < values["min_unused_bytes"]:
         return None
     numbers = {"requested_bytes": requested, "peak_bytes": peak, "used_ratio": peak / requested}
     if not is_memory_measured(summary.memory):
@@ -274,6 +274,7 @@ RULES = (
         thresholds=(
             # Older tools mean to warn below 90 %. The margin of a fifth that we suggest would then be too much.
             Threshold("min_used_ratio", "ratio", 0.5, "Report jobs that needed less than this share of the request."),
+            Threshold("min_unused_bytes", "bytes", LITTLE_BYTES, "Ignore less unused memory."),
             Threshold(
                 "free_bytes_per_core",
                 "bytes",
