@@ -50,8 +50,9 @@ def test_oom_killed_job_completes_with_the_suggested_header_and_the_advice_count
         environment=lab.environment,
         wait_for="msg=listening",
     ) as portal:
-        followed = f'The next run, <a href="/jobs/{again}">job {again}</a>, followed: '
+        followed = f'the next run, <a href="/jobs/{again}">job {again}</a>, followed: '
         until(lambda: followed in get_as(portal, ALICE, f"/jobs/{killed}")[1])
         assert (
-            f'the earlier run, <a href="/jobs/{killed}">job {killed}</a>' in get_as(portal, ALICE, f"/jobs/{again}")[1]
+            f'Of the advice to <a href="/jobs/{killed}">job {killed}</a>, this run followed: '
+            in get_as(portal, ALICE, f"/jobs/{again}")[1]
         )
